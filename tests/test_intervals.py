@@ -1,0 +1,130 @@
+"""The interval algebra against a brute-force count of nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuzkbench.analysis import intervals
+from cuzkbench.analysis.intervals import Intervals
+
+LOW, HIGH = -12, 40
+instant = st.integers(LOW, HIGH)
+bag = st.lists(st.tuples(instant, instant), max_size=12)
+grouped = st.lists(st.tuples(st.integers(0, 3), instant, instant, st.integers(0, 99)), max_size=14)
+
+
+def count(rows) -> set[int]:
+    return {n for start, end in rows for n in range(start, end)}
+
+
+def held(a: Intervals) -> set[int]:
+    return count(zip(a.start.tolist(), a.end.tolist(), strict=True))
+
+
+def columns(rows, index: int) -> list[int]:
+    return [row[index] for row in rows]
+
+
+def make(rows) -> Intervals:
+    return intervals.union(columns(rows, 0), columns(rows, 1))
+
+
+def is_normal(a: Intervals) -> bool:
+    return bool(
+        (a.end > a.start).all() and (a.start[1:] > a.end[:-1]).all() and a.start.dtype == a.end.dtype == np.int64
+    )
+
+
+@given(bag)
+def test_union_and_measure_vs_set_of_nanoseconds(rows):
+    a = make(rows)
+    assert is_normal(a)
+    assert held(a) == count(rows)
+    assert a.measure == len(count(rows))
+
+
+@given(bag, bag)
+def test_intersection_and_difference_vs_set_of_nanoseconds(left, right):
+    a, b = make(left), make(right)
+    for result, expected in (
+        (intervals.intersection(a, b), count(left) & count(right)),
+        (intervals.difference(a, b), count(left) - count(right)),
+    ):
+        assert is_normal(result)
+        assert held(result) == expected
+
+
+@given(bag, instant, instant)
+def test_gaps_and_clip_vs_set_of_nanoseconds(rows, start, end):
+    a, window = make(rows), set(range(start, end))
+    outside, inside = intervals.gaps(a, start, end), intervals.clip(a, start, end)
+    assert is_normal(outside) and is_normal(inside)
+    assert held(outside) == window - count(rows)
+    assert held(inside) == window & count(rows)
+    assert outside.measure + inside.measure == len(window)
+
+
+@given(bag, bag)
+def test_overlap_and_pairs_vs_set_of_nanoseconds(rows, other):
+    b = make(other)
+    starts, ends = columns(rows, 0), columns(rows, 1)
+    expected = [len(set(range(start, end)) & count(other)) for start, end in rows]
+    assert intervals.overlap(starts, ends, b).tolist() == expected
+    row, at = intervals.pairs(starts, ends, b)
+    sums = np.zeros(len(rows), np.int64)
+    for i, j in zip(row, at, strict=True):
+        shared = min(ends[i], b.end[j]) - max(starts[i], b.start[j])
+        assert shared > 0
+        sums[i] += shared
+    assert sums.tolist() == expected
+
+
+@given(bag, st.lists(instant, max_size=8))
+def test_covers_and_measure_before_vs_set_of_nanoseconds(rows, at):
+    a, inside = make(rows), count(rows)
+    assert intervals.covers(at, a).tolist() == [n in inside for n in at]
+    assert intervals.measure_before(at, a).tolist() == [sum(m < n for m in inside) for n in at]
+
+
+@given(grouped, st.integers(0, 5))
+def test_merge_vs_joining_one_row_at_a_time(rows, within):
+    merged = intervals.merge(columns(rows, 0), columns(rows, 1), columns(rows, 2), within)
+    expected = []
+    for group, start, end, _ in sorted(row for row in rows if row[2] > row[1]):
+        if expected and expected[-1][0] == group and start - expected[-1][2] <= within:
+            expected[-1][2] = max(expected[-1][2], end)
+        else:
+            expected.append([group, start, end])
+    assert [list(row) for row in zip(*(a.tolist() for a in merged[:3]), strict=True)] == expected
+    totals = [0] * len(expected)
+    for (group, start, end, value), member in zip(rows, merged.member.tolist(), strict=True):
+        if end <= start:
+            assert member == -1
+            continue
+        assert expected[member][0] == group and expected[member][1] <= start and end <= expected[member][2]
+        totals[member] += value
+    assert merged.total(columns(rows, 3)).tolist() == totals
+
+
+@given(grouped, st.randoms(use_true_random=False), st.integers(0, 5))
+def test_merge_ignores_row_order_and_splitting(rows, random, within):
+    pieces = []
+    for group, start, end, value in rows:
+        cut = random.randint(start, end) if end > start else start
+        pieces += [(group, start, cut, value // 2), (group, cut, end, value - value // 2)]
+    random.shuffle(pieces)
+    whole = intervals.merge(columns(rows, 0), columns(rows, 1), columns(rows, 2), within)
+    split = intervals.merge(columns(pieces, 0), columns(pieces, 1), columns(pieces, 2), within)
+    for a, b in zip(whole[:3], split[:3], strict=True):
+        assert a.tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("base", [0, 1_700_000_000_000_000_000, -(2**61)])
+def test_merge_holds_at_epoch_sized_times(base):
+    merged = intervals.merge([1, 0, 1, 0], [base, base + 5, base + 2, base], [base + 3, base + 9, base + 4, base + 1])
+    assert merged.group.tolist() == [0, 0, 1]
+    assert (merged.start - base).tolist() == [0, 5, 0]
+    assert (merged.end - base).tolist() == [1, 9, 4]
