@@ -1,0 +1,171 @@
+"""What each kernel of the device contract means, on NumPy arrays: NTT, quotient (numba) and MSM (py-arkworks).
+
+`host.py` runs these behind its queues, and the tests hold `cuda.py` against them. Every function releases the GIL
+while it computes. Arrays are uint8 with elements in Montgomery form, as `device/base.py` lays them out.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import py_arkworks_bls12381 as arkworks
+
+from cuzkbench import bls12_381 as curve
+from cuzkbench.field import FR_ONE, add, element, from_montgomery, load, mul, multiply_rows, rows, store, sub
+from cuzkbench.numba_cache import compiled
+
+_G1, _G2 = arkworks.G1Point, arkworks.G2Point
+_POINT = {"g1": _G1, "g2": _G2}
+POINT_BYTES = {"g1": curve.G1_BYTES, "g2": curve.G2_BYTES}
+
+
+def _fr(value: int) -> tuple[np.uint64, ...]:
+    return element(value * curve.FR_R % curve.r, 4)
+
+
+@compiled
+def _fill_twiddles(table, roots):  # type: ignore[no-untyped-def]
+    """table[h + k] = w_2h^k for h = 1, 2, 4 … n/2 and k < h: one contiguous run a stage. roots[s] = w_(2^(s+1))."""
+    stage, half = 0, 1
+    while half < table.shape[0]:
+        power, root = FR_ONE, load(roots, stage, FR_ONE)
+        for index in range(half):
+            store(table, half + index, power)
+            power = mul(power, root)
+        stage, half = stage + 1, half * 2
+
+
+@compiled
+def _fill_scales(table, steps, first):  # type: ignore[no-untyped-def]
+    """table[i] = first * s^reversed(i), the power of a shift that belongs to bit-reversed place i.
+
+    steps[k] = s^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
+    """
+    store(table, 0, first)
+    bit, half = 0, 1
+    while half < table.shape[0]:
+        step = load(steps, bit, first)
+        for index in range(half):
+            store(table, half + index, mul(load(table, index, first), step))
+        bit, half = bit + 1, half * 2
+
+
+@compiled
+def _multiply(values, factors):  # type: ignore[no-untyped-def]
+    for row in range(values.shape[0]):
+        store(values, row, mul(load(values, row, FR_ONE), load(factors, row, FR_ONE)))
+
+
+@compiled
+def _natural_to_reversed(values, twiddles):  # type: ignore[no-untyped-def]
+    """Decimation in frequency (Gentleman-Sande), in place. Cost: n/2 log2(n) products."""
+    half = values.shape[0] >> 1
+    while half:
+        for block in range(0, values.shape[0], 2 * half):
+            for index in range(half):
+                low, high = block + index, block + index + half
+                x, y = load(values, low, FR_ONE), load(values, high, FR_ONE)
+                store(values, low, add(x, y))
+                store(values, high, mul(sub(x, y), load(twiddles, half + index, FR_ONE)))
+        half >>= 1
+
+
+@compiled
+def _reversed_to_natural(values, twiddles):  # type: ignore[no-untyped-def]
+    """Decimation in time (Cooley-Tukey), in place. Cost: n/2 log2(n) products."""
+    half = 1
+    while half < values.shape[0]:
+        for block in range(0, values.shape[0], 2 * half):
+            for index in range(half):
+                low, high = block + index, block + index + half
+                x, y = load(values, low, FR_ONE), mul(load(values, high, FR_ONE), load(twiddles, half + index, FR_ONE))
+                store(values, low, add(x, y))
+                store(values, high, sub(x, y))
+        half *= 2
+
+
+@compiled
+def _quotient(a, b, c, inverse):  # type: ignore[no-untyped-def]
+    for row in range(a.shape[0]):
+        product = mul(load(a, row, inverse), load(b, row, inverse))
+        store(a, row, mul(sub(product, load(c, row, inverse)), inverse))
+
+
+@lru_cache(maxsize=8)
+def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
+    """n * 32 bytes, kept for the next call."""
+    table = np.zeros((1 << log2_size, 4), np.uint64)
+    sign = -1 if inverse else 1
+    roots = [pow(curve.root_of_unity(stage + 1), sign, curve.r) for stage in range(log2_size)] or [1]
+    _fill_twiddles(table, np.array([_fr(root) for root in roots], np.uint64))
+    return table
+
+
+@lru_cache(maxsize=8)
+def _coset_scales(log2_size: int, inverse: bool) -> np.ndarray:
+    """g^i before the forward transform, g^-i / n after the inverse one, in bit-reversed places: n * 32 bytes, kept."""
+    size = 1 << log2_size
+    shift = pow(curve.FR_GENERATOR, -1 if inverse else 1, curve.r)
+    steps = [_fr(pow(shift, size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
+    table = np.empty((size, 4), np.uint64)
+    _fill_scales(table, np.array(steps, np.uint64), _fr(pow(size, -1, curve.r) if inverse else 1))
+    return table
+
+
+def _vector(values: np.ndarray, log2_size: int) -> np.ndarray:
+    vector = rows(values, 4)
+    if len(vector) < 1 << log2_size:
+        raise ValueError(f"{values.nbytes} bytes: 2^{log2_size} elements need {32 << log2_size}")
+    return vector[: 1 << log2_size]
+
+
+def ntt(values: np.ndarray, log2_size: int, *, inverse: bool = False, coset: bool = False) -> None:
+    """In place, over the first 2**log2_size elements; order and coset as `Device.ntt` says."""
+    vector = _vector(values, log2_size)
+    if inverse:
+        _natural_to_reversed(vector, _twiddles(log2_size, True))
+        if coset:
+            _multiply(vector, _coset_scales(log2_size, True))
+        else:
+            multiply_rows(vector, vector, _fr(pow(1 << log2_size, -1, curve.r)))
+    else:
+        if coset:
+            _multiply(vector, _coset_scales(log2_size, False))
+        _reversed_to_natural(vector, _twiddles(log2_size, False))
+
+
+def quotient(a: np.ndarray, b: np.ndarray, c: np.ndarray, log2_size: int) -> None:
+    """a = (a*b - c) / (g^n - 1) pointwise, in place."""
+    vanishing = pow(curve.FR_GENERATOR, 1 << log2_size, curve.r) - 1
+    _quotient(*(_vector(values, log2_size) for values in (a, b, c)), _fr(pow(vanishing, -1, curve.r)))
+
+
+def points(group: str, bases: np.ndarray) -> list[Any]:
+    """py-arkworks points of affine Montgomery bytes, for `msm` to use again and again; group "g1" or "g2".
+
+    Raises ValueError for a point that is not on the curve. Cost: 4 µs a point in G1.
+    """
+    size, read = POINT_BYTES[group], _POINT[group].from_xy_bytes_unchecked_le
+    if bases.nbytes % size:
+        raise ValueError(f"{bases.nbytes} bytes of bases: not a multiple of {size}")
+    data = from_montgomery(bases, 6).tobytes()
+    return [read(data[start : start + size]) for start in range(0, len(data), size)]
+
+
+def scalars(values: np.ndarray) -> list[Any]:
+    """py-arkworks scalars of Fr Montgomery bytes: 0.5 µs each."""
+    data, read = from_montgomery(values, 4).tobytes(), arkworks.Scalar.from_le_bytes
+    return [read(data[start : start + 32]) for start in range(0, len(data), 32)]
+
+
+def msm(group: str, bases: list[Any], values: np.ndarray, count: int) -> bytes:
+    """Sum of values[i] * bases[i] for i < count as one affine point: canonical little-endian, zeros for infinity.
+
+    bases as `points` gives them, values Fr Montgomery bytes; raises ValueError where either is too short.
+    """
+    if len(bases) < count or values.nbytes < 32 * count:  # arkworks would cut the longer list without a word
+        raise ValueError(f"{len(bases)} bases and {values.nbytes} bytes of scalars: {count} of each are needed")
+    total = _POINT[group].multiexp_unchecked(bases[:count], scalars(values[: 32 * count]))
+    return bytes(total.to_xy_bytes_le())
