@@ -1,0 +1,219 @@
+"""Our own log files: JSON Lines, readable after a kill, and Parquet for keeping. File -> validated Log and back.
+
+JSON Lines: {"header": …}, one object a row without the values that equal `events.Event`'s defaults and without
+`run`, then {"trailer": …}. Parquet: the same columns; header and trailer as JSON in the schema's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from cuzkbench.events import COLUMNS, Event, LogFormatError
+from cuzkbench.logs.log import Log
+from cuzkbench.logs.validate import complete_header, validate
+
+_ARROW = {"category": pa.string(), "bool": pa.bool_(), "float64": pa.float64()}
+_JSON_SCHEMA = pa.schema([(n, _ARROW.get(d) or pa.type_for_alias(d)) for n, d in COLUMNS.items()])
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+_PARQUET_SCHEMA = pa.schema([(f.name, _NAMES if COLUMNS[f.name] == "category" else f.type) for f in _JSON_SCHEMA])
+_BLOCK_BYTES = 4 << 20  # a row is some 200 bytes; longer lines than a block cannot be read
+_HEADER, _TRAILER, _CUT = b"cuzkbench.header", b"cuzkbench.trailer", b"cuzkbench.cut_at"
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Whether a file's first bytes are a native log's."""
+    return head.startswith(b"PAR1") or re.match(rb'\s*\{\s*"header"', head) is not None
+
+
+def read(path: Path, max_rows: int = 200_000_000) -> Log:
+    """A native log, JSON Lines or Parquet by content; raises LogFormatError, also for absurdly many rows."""
+    with path.open("rb") as file:
+        parquet = file.read(4) == b"PAR1"
+    return _read_parquet(path, max_rows) if parquet else _read_jsonl(path)
+
+
+def write(log: Log, path: Path) -> None:
+    """Write by suffix, .jsonl or .parquet, through a temporary file beside the target that replaces it at the end."""
+    writers: dict[str, Callable[[Log, Any], None]] = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
+    if path.suffix not in writers:
+        raise ValueError(f"log {path}: a name that ends in {' or '.join(writers)} is needed")
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            writers[path.suffix](log, file)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _json(path: object, where: str, text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LogFormatError(path, where, f"not JSON: {error}") from error
+
+
+def _read_jsonl(path: Path) -> Log:
+    data = path.read_bytes()
+    first = data.find(b"\n") + 1
+    if not first:
+        raise LogFormatError(path, f"byte {len(data)}", "the log ends inside its header: it holds no event")
+    opening = _json(path, "line 1", data[:first])
+    if not isinstance(opening, dict) or "header" not in opening:
+        raise LogFormatError(path, "line 1", 'the first line must be {"header": …}')
+    header = complete_header(opening["header"], path)
+    end = data.rfind(b"\n") + 1  # what follows the last newline was cut,
+    if _object(data[end:]) is not None:  # unless it lost nothing else
+        end = len(data)
+    start = data.rfind(b"\n", 0, end - 1) + 1
+    closing = _object(data[start:end]) if start >= first else None
+    ended = closing is not None and "trailer" in closing
+    trailer = closing["trailer"] if closing is not None and ended else None
+    cut_at = None
+    if not ended or not data.endswith(b"\n"):
+        missing = "the last newline is missing, no row was lost" if ended else "the log ends without its trailer"
+        line = data.count(b"\n", 0, end) + 1
+        cut_at = f"line {line}, byte {len(data)}: {missing}"
+    frame = _rows(path, memoryview(data)[first : start if ended else end], header)
+    if cut_at and len(frame) == 0:
+        raise LogFormatError(path, cut_at, "the log holds no event", "only its header was read")
+    return _log(path, frame, header, trailer, cut_at)
+
+
+def _log(path: Path, frame: pd.DataFrame, header: dict[str, Any], trailer: Any, cut_at: str | None) -> Log:
+    if trailer is not None and not isinstance(trailer, dict):
+        raise LogFormatError(path, "trailer", "an object or null is needed", f"{len(frame)} rows")
+    return Log(frame, header, trailer, cut_at, tuple(header["warnings"]), str(path))
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _parse(body: Any) -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=_JSON_SCHEMA, unexpected_field_behavior="error")
+    table = pj.read_json(pa.BufferReader(body), pj.ReadOptions(block_size=_BLOCK_BYTES), options)
+    table.validate(full=True)  # text that is not UTF-8
+    return table
+
+
+def _rows(path: Path, body: memoryview, header: dict[str, Any]) -> pd.DataFrame:
+    """The frame of the row lines; where one is bad, the first such line is found and named."""
+    try:
+        table = _parse(body) if len(body) else _JSON_SCHEMA.empty_table()
+    except pa.ArrowInvalid:
+        raise _bad_line(path, body) from None
+    columns: dict[str, Any] = {}
+    for name, dtype in COLUMNS.items():
+        column = table[name]
+        default = header["run"] if name == "run" else Event._field_defaults.get(name)
+        if default is not None:
+            column = pc.fill_null(column, default)
+        elif column.null_count and name not in Event._field_defaults:
+            row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
+            raise LogFormatError(path, f"line {row + 2}", f"{name} is missing", f"{row} rows before it")
+        if dtype == "category":
+            columns[name] = column.dictionary_encode().unify_dictionaries().to_pandas()
+        else:
+            columns[name] = column.to_numpy()
+    return validate(pd.DataFrame(columns), header, path)
+
+
+def _bad_line(path: Path, body: memoryview) -> LogFormatError:
+    """Halve towards the first line that cannot be parsed: as much work as parsing the body once more."""
+    lines, words = bytes(body).splitlines(keepends=True), ""
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _parse(b"".join(lines[low:middle]))
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    try:
+        _parse(lines[low])
+    except pa.ArrowInvalid as error:
+        words = str(error)
+    shown = lines[low][:80].decode("utf-8", "replace")
+    return LogFormatError(path, f"line {low + 2}", f"{words}: {shown!r}", f"{low} rows were read before it")
+
+
+def _fragments(name: str, column: pd.Series, opening: str) -> pa.Array:
+    """One column as JSON text with its key, empty where it equals the default."""
+    key = f"{opening}{json.dumps(name)}:"
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        texts = pa.array([key + json.dumps(value) for value in column.cat.categories], pa.string())
+        texts = texts.take(pa.array(column.cat.codes.to_numpy(np.int32)))
+    elif column.dtype == bool:
+        texts = pc.if_else(pa.array(column.to_numpy()), key + "true", key + "false")
+    else:
+        texts = pc.binary_join_element_wise(
+            key, pc.cast(pa.array(column.to_numpy(), from_pandas=True), pa.string()), ""
+        )
+    if name not in Event._field_defaults:
+        return texts
+    default = Event._field_defaults[name]
+    omitted = (column.isna() if default is None else column == default).to_numpy()
+    return pc.fill_null(pc.if_else(pa.array(omitted), "", texts), "")
+
+
+def _write_jsonl(log: Log, file: Any) -> None:
+    file.write(json.dumps({"header": log.header}).encode() + b"\n")
+    for first in range(0, len(log.frame), 1 << 18):
+        part = log.frame.iloc[first : first + (1 << 18)]
+        own_run = bool((part["run"] == log.header["run"]).all())
+        names = [name for name in COLUMNS if not (name == "run" and own_run)]
+        texts = [_fragments(name, part[name], "{" if index == 0 else ",") for index, name in enumerate(names)]
+        for line in pc.binary_join_element_wise(*texts, "}\n", "").to_pylist():
+            file.write(line.encode())
+    if log.cut_at is None:
+        file.write(json.dumps({"trailer": log.trailer}).encode() + b"\n")
+
+
+def _write_parquet(log: Log, file: Any) -> None:
+    table = pa.Table.from_pandas(log.frame, schema=_PARQUET_SCHEMA, preserve_index=False)
+    metadata = {_HEADER: json.dumps(log.header), _TRAILER: json.dumps(log.trailer)}
+    if log.cut_at is not None:
+        metadata[_CUT] = log.cut_at
+    pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
+
+
+def _read_parquet(path: Path, max_rows: int) -> Log:
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            if rows > max_rows:
+                raise LogFormatError(path, "Parquet", f"{rows:,} rows, more than max_rows {max_rows:,}")
+            table = file.read()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise LogFormatError(path, "Parquet", f"cut or damaged, its index is at its end: {error}") from error
+    metadata = table.schema.metadata or {}
+    if _HEADER not in metadata:
+        raise LogFormatError(path, "Parquet metadata", "no cuzkbench.header: another program's file")
+    header = complete_header(_json(path, "cuzkbench.header", metadata[_HEADER]), path)
+    trailer = _json(path, "cuzkbench.trailer", metadata.get(_TRAILER, b"null"))
+    cut_at = metadata[_CUT].decode("utf-8", "replace") if _CUT in metadata else None
+    frame = validate(table.unify_dictionaries().to_pandas(ignore_metadata=True), header, path)
+    return _log(path, frame, header, trailer, cut_at)

@@ -1,0 +1,157 @@
+"""Rows from any reader become the frame that analysis can trust: columns, dtypes, names, and the rules of a row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cuzkbench.events import COLUMNS, ENUMS, FORMAT_VERSION, HEADER, Event, Lane, LogFormatError, Memory, Phase
+
+DEVICE_KINDS = ("cuda", "emulated", "simulated", "foreign")
+LANES = {
+    Phase.LOCK_WAIT: Lane.LOCK,
+    Phase.LOCK_HOLD: Lane.LOCK,
+    Phase.H2D: Lane.COPY_H2D,
+    Phase.D2H: Lane.COPY_D2H,
+    Phase.KERNEL: Lane.COMPUTE,
+    Phase.MEMSET: Lane.COMPUTE,
+    Phase.D2D: Lane.COMPUTE,
+} | {
+    phase: Lane.CPU
+    for phase in (
+        Phase.SYNTHESIS,
+        Phase.QUEUE,
+        Phase.PREP,
+        Phase.ALLOC,
+        Phase.STAGE,
+        Phase.FINISH,
+        Phase.VERIFY,
+        Phase.HOST_SYNC,
+    )
+}  # COUNTER and OTHER may lie in any lane
+ON_A_GPU = (Phase.PREP, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.STAGE, Phase.H2D, Phase.KERNEL, Phase.D2H, Phase.FINISH)
+LATEST_NS = 2**61  # sums and differences of such times stay within int64
+_EMPTY_HEADER: dict[str, Any] = {
+    "device_kind": "foreign",
+    "kernels": "unknown",
+    "labels": [],
+    "gpus": [],
+    "warnings": [],
+}
+
+
+def complete_header(header: object, path: object) -> dict[str, Any]:
+    """The header with every key of `events.HEADER`, null where it did not say; raises LogFormatError."""
+    if not isinstance(header, dict):
+        raise LogFormatError(path, "header", f"an object is needed, not {json.dumps(header)[:60]}")
+    version = header.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise LogFormatError(path, "header", f"format_version {version!r}: a number from 1 to {FORMAT_VERSION}")
+    if version > FORMAT_VERSION:
+        raise LogFormatError(
+            path, "header", f"format_version {version} is newer than {FORMAT_VERSION}: update cuzkbench"
+        )
+    whole = dict.fromkeys(HEADER) | _EMPTY_HEADER | {key: value for key, value in header.items() if value is not None}
+    if not isinstance(whole["run"], str):
+        raise LogFormatError(path, "header", f"run {whole['run']!r}: a string is needed")
+    if whole["device_kind"] not in DEVICE_KINDS:
+        raise LogFormatError(path, "header", f"device_kind {whole['device_kind']!r}: one of {', '.join(DEVICE_KINDS)}")
+    for key, kind in (("labels", str), ("warnings", str), ("gpus", dict)):
+        if not isinstance(whole[key], list) or not all(isinstance(item, kind) for item in whole[key]):
+            raise LogFormatError(path, "header", f"{key}: a list of {kind.__name__} is needed")
+    if not all(isinstance(gpu.get("gpu"), int) and gpu["gpu"] >= 0 for gpu in whole["gpus"]):
+        raise LogFormatError(path, "header", "gpus: each entry needs a number 'gpu' from 0")
+    for key in ("plan", "source", "line_rate_gb_s", "host", "versions", "clock", "emulation"):
+        if whole[key] is not None and not isinstance(whole[key], dict):
+            raise LogFormatError(path, "header", f"{key}: an object or null is needed")
+    return whole
+
+
+def validate(rows: pd.DataFrame, header: dict[str, Any], path: object = "log") -> pd.DataFrame:
+    """A frame with exactly the columns and dtypes of the record, from rows that may lack the defaulted columns.
+
+    `header` is a complete one. Raises LogFormatError naming the first row that breaks a rule, counted from 0.
+    """
+    unknown = [str(name) for name in rows.columns if name not in COLUMNS]
+    if unknown:
+        raise LogFormatError(
+            path, "columns", f"unknown columns {', '.join(unknown)}: the record has {', '.join(COLUMNS)}"
+        )
+    missing = [name for name in COLUMNS if name not in rows.columns and name not in Event._field_defaults]
+    if missing:
+        raise LogFormatError(path, "columns", f"missing columns {', '.join(missing)}")
+    columns = {}
+    for name, dtype in COLUMNS.items():
+        if name not in rows.columns:
+            default = Event._field_defaults[name]
+            column = pd.Series(np.nan if default is None else default, index=range(len(rows)))
+        else:
+            column = rows[name].reset_index(drop=True)
+        columns[name] = _category(column, name, path) if dtype == "category" else _number(column, name, dtype, path)
+    frame = pd.DataFrame(columns)
+    _rules(frame, header, path)
+    return frame
+
+
+def _fail(path: object, broken: np.ndarray, what: str) -> None:
+    if broken.any():
+        raise LogFormatError(path, f"row {int(broken.argmax())}", what, f"{int(broken.argmax())} good rows before it")
+
+
+def _category(column: pd.Series, name: str, path: object) -> pd.Series:
+    """Enums get all their members in order, names sorted categories: equal rows have equal codes in any order."""
+    values = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
+    _fail(path, values.isna().to_numpy(), f"{name} is missing")
+    values = values.cat.remove_unused_categories()
+    odd = [value for value in values.cat.categories if not isinstance(value, str)]
+    if odd:
+        _fail(path, (values == odd[0]).to_numpy(), f"{name} {odd[0]!r}: a string is needed")
+    if name not in ENUMS:
+        return values.cat.set_categories(pd.Index(sorted(values.cat.categories), dtype="str"))
+    accepted = [str(member.value) for member in ENUMS[name]]
+    strange = [value for value in values.cat.categories if value not in accepted]
+    if strange:
+        _fail(path, (values == strange[0]).to_numpy(), f"{name} {strange[0][:80]!r}: one of {', '.join(accepted)}")
+    return values.cat.set_categories(pd.Index(accepted, dtype="str"))
+
+
+def _number(column: pd.Series, name: str, dtype: str, path: object) -> pd.Series:
+    if str(column.dtype) == dtype:
+        return column
+    try:
+        cast = column.astype(dtype)
+        same = (cast == column).to_numpy(bool, na_value=False) | ((dtype == "float64") & column.isna().to_numpy())
+    except (ValueError, TypeError, OverflowError) as error:
+        raise LogFormatError(path, f"column {name}", f"{dtype} is needed: {error}") from error
+    _fail(path, ~same, f"{name} does not fit {dtype}")
+    return cast
+
+
+def _rules(frame: pd.DataFrame, header: dict[str, Any], path: object) -> None:
+    start, end, gpu = (frame[name].to_numpy() for name in ("start_ns", "end_ns", "gpu"))
+    _fail(path, (abs(start) > LATEST_NS) | (abs(end) > LATEST_NS), f"a time beyond {LATEST_NS} ns: not a run's epoch")
+    _fail(path, end < start, "end_ns is before start_ns")
+    _fail(path, frame["bytes"].to_numpy() < 0, "bytes below 0")
+    for name in ("partition", "gpu", "worker", "stream"):
+        _fail(path, frame[name].to_numpy() < -1, f"{name} below -1")
+    named = [entry["gpu"] for entry in header["gpus"]]
+    if named:
+        _fail(path, ~np.isin(gpu, [-1, *named]), f"a gpu that the header does not name: it names {named}")
+    phase, lane, memory = (frame[name].cat.codes.to_numpy() for name in ("phase", "lane", "memory"))
+    phases, lanes = list(Phase), list(Lane)
+    wanted = np.array([lanes.index(LANES[p]) if p in LANES else -1 for p in phases])[phase] if len(frame) else phase
+    _fail(path, (wanted >= 0) & (lane != wanted), "the phase does not lie in that lane")
+    copies = np.isin(phase, [phases.index(Phase.H2D), phases.index(Phase.D2H)])
+    _fail(
+        path,
+        copies & (memory == list(Memory).index(Memory.NONE)),
+        "a copy without its memory: UNKNOWN where nobody knows",
+    )
+    values = frame["value"].to_numpy()
+    _fail(path, (phase == phases.index(Phase.COUNTER)) & ~np.isfinite(values), "a COUNTER without a finite value")
+    _fail(path, np.isinf(values), "an infinite value")
+    if header["device_kind"] != "foreign":
+        _fail(path, (gpu < 0) & np.isin(phase, [phases.index(p) for p in ON_A_GPU]), "a GPU phase without its gpu")
