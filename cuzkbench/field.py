@@ -126,13 +126,12 @@ _EMIT = {"add": _emit_add, "sub": _emit_sub, "mul": _emit_mul}
 def _operation(name: str) -> Any:
     """The numba intrinsic of one operation, for all three fields."""
 
-    @intrinsic
-    def operation(typing_context, x, y):  # type: ignore[no-untyped-def]
+    def operation(typing_context: Any, x: Any, y: Any) -> Any:
         if not isinstance(x, types.UniTuple) or x.dtype != types.uint64 or x != y or x.count not in (4, 6, 12):
             return None
         limbs = x.count
 
-        def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             left, right = (_wide(builder, value, limbs) for value in arguments)
             if limbs != 12:
                 emitted = _function(builder, f"cuzkbench_{name}_{limbs}", limbs, _EMIT[name])
@@ -147,7 +146,7 @@ def _operation(name: str) -> Any:
         return x(x, x), build
 
     operation.__doc__ = f"Field {name} of two elements of one field."
-    return operation
+    return intrinsic(operation)
 
 
 def _wide(b: Any, aggregate: Any, limbs: int) -> Any:
@@ -176,26 +175,27 @@ def _row(context: Any, b: Any, array_type: Any, array: Any, index: Any, limbs: i
     return b.bitcast(b.gep(data, [offset]), ir.ArrayType(_WORD, limbs).as_pointer())
 
 
-@intrinsic
-def load(typing_context, array, index, like):  # type: ignore[no-untyped-def]
+def _load(typing_context: Any, array: Any, index: Any, like: Any) -> Any:
     """Row `index` of an array of elements, as a tuple of the length of `like`. No bounds check."""
     if array.dtype != types.uint64 or array.layout != "C":
         return None
 
-    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _row(context, builder, signature.args[0], arguments[0], arguments[1], like.count)
         return builder.load(pointer, align=8)
 
     return like(array, types.intp, like), build
 
 
-@intrinsic
-def store(typing_context, array, index, value):  # type: ignore[no-untyped-def]
+load: Any = intrinsic(_load)  # Any: a checker would take the typing function's signature for the intrinsic's
+
+
+def _store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     """Write an element to row `index` of an array of elements. No bounds check."""
     if array.dtype != types.uint64 or array.layout != "C" or not array.mutable:
         return None
 
-    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _row(context, builder, signature.args[0], arguments[0], arguments[1], value.count)
         builder.store(arguments[2], pointer, align=8)
         return context.get_dummy_value()
@@ -203,8 +203,11 @@ def store(typing_context, array, index, value):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp, value), build
 
 
+store: Any = intrinsic(_store)
+
+
 @compiled
-def power(base, exponent, one):  # type: ignore[no-untyped-def]
+def power(base: Element, exponent: Element, one: Element) -> Element:
     """base^exponent; the exponent as raw limbs, lowest first."""
     result = one
     for index in range(len(exponent) * 64 - 1, -1, -1):
@@ -215,7 +218,7 @@ def power(base, exponent, one):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def multiply_rows(source, target, factor):  # type: ignore[no-untyped-def]
+def multiply_rows(source: np.ndarray, target: np.ndarray, factor: Element) -> None:
     """target[i] = source[i] * factor; the arrays may be the same. Cost: one product a row."""
     for row in range(source.shape[0]):
         store(target, row, mul(load(source, row, factor), factor))

@@ -13,20 +13,19 @@ import numpy as np
 import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.field import FR_ONE, add, element, from_montgomery, load, mul, multiply_rows, rows, store, sub
+from cuzkbench.field import FR_ONE, Element, add, element, from_montgomery, load, mul, multiply_rows, rows, store, sub
 from cuzkbench.numba_cache import compiled
 
-_G1, _G2 = arkworks.G1Point, arkworks.G2Point
-_POINT = {"g1": _G1, "g2": _G2}
+_POINT: dict[str, Any] = {"g1": arkworks.G1Point, "g2": arkworks.G2Point}
 POINT_BYTES = {"g1": curve.G1_BYTES, "g2": curve.G2_BYTES}
 
 
-def _fr(value: int) -> tuple[np.uint64, ...]:
+def _fr(value: int) -> Element:
     return element(value * curve.FR_R % curve.r, 4)
 
 
 @compiled
-def _fill_twiddles(table, roots):  # type: ignore[no-untyped-def]
+def _fill_twiddles(table: np.ndarray, roots: np.ndarray) -> None:
     """table[h + k] = w_2h^k for h = 1, 2, 4 … n/2 and k < h: one contiguous run a stage. roots[s] = w_(2^(s+1))."""
     stage, half = 0, 1
     while half < table.shape[0]:
@@ -38,7 +37,7 @@ def _fill_twiddles(table, roots):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _fill_scales(table, steps, first):  # type: ignore[no-untyped-def]
+def _fill_scales(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
     """table[i] = first * s^reversed(i), the power of a shift that belongs to bit-reversed place i.
 
     steps[k] = s^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
@@ -53,13 +52,13 @@ def _fill_scales(table, steps, first):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _multiply(values, factors):  # type: ignore[no-untyped-def]
+def _multiply(values: np.ndarray, factors: np.ndarray) -> None:
     for row in range(values.shape[0]):
         store(values, row, mul(load(values, row, FR_ONE), load(factors, row, FR_ONE)))
 
 
 @compiled
-def _natural_to_reversed(values, twiddles):  # type: ignore[no-untyped-def]
+def _natural_to_reversed(values: np.ndarray, twiddles: np.ndarray) -> None:
     """Decimation in frequency (Gentleman-Sande), in place. Cost: n/2 log2(n) products."""
     half = values.shape[0] >> 1
     while half:
@@ -73,7 +72,7 @@ def _natural_to_reversed(values, twiddles):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _reversed_to_natural(values, twiddles):  # type: ignore[no-untyped-def]
+def _reversed_to_natural(values: np.ndarray, twiddles: np.ndarray) -> None:
     """Decimation in time (Cooley-Tukey), in place. Cost: n/2 log2(n) products."""
     half = 1
     while half < values.shape[0]:
@@ -87,7 +86,7 @@ def _reversed_to_natural(values, twiddles):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _quotient(a, b, c, inverse):  # type: ignore[no-untyped-def]
+def _quotient(a: np.ndarray, b: np.ndarray, c: np.ndarray, inverse: Element) -> None:
     for row in range(a.shape[0]):
         product = mul(load(a, row, inverse), load(b, row, inverse))
         store(a, row, mul(sub(product, load(c, row, inverse)), inverse))
