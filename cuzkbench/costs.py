@@ -6,7 +6,7 @@ synthesis and kernels of another size scale with its constraints, PREP and FINIS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,18 +66,28 @@ class Spread:
 class Work:
     """Durations of every partition's stages in the order of synthesis, integer ns: the simulator's whole input.
 
-    `stages` is keyed by "synthesis" and by the stage names of `stages.stages`. The rest says how rows look and
-    changes no time: `lead_ns`, `busy_ns` (KERNEL rows begin that long after their stage and cover that much of it),
-    `tail_ns` (the worker is free, but the partition completes so much later).
+    `stages` is keyed by "synthesis" and by the stage names of `stages.stages`; the other lists change no schedule.
     """
 
     stages: Mapping[str, list[int]]
-    lead_ns: list[int]
-    busy_ns: list[int]
-    tail_ns: list[int]
+    lead_ns: list[int]  # from the start of the kernels stage to the first kernel
+    extent_ns: list[int]  # from the first kernel to the end of the last
+    busy_ns: list[int]  # the kernels in it
+    tail_ns: list[int]  # completion after the worker's last stage; negative where the worker stays busy longer
 
     def __len__(self) -> int:
         return len(self.busy_ns)
+
+    def take(self, chosen: Sequence[int]) -> Work:
+        """The work of those partitions, in that order, repetitions allowed."""
+        stages = {name: [values[k] for k in chosen] for name, values in self.stages.items()}
+        rest = ([values[k] for k in chosen] for values in (self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns))
+        return Work(stages, *rest)
+
+    def change(self, **stages: Sequence[int]) -> Work:
+        """The same with other durations for some stages."""
+        changed = {name: [int(value) for value in values] for name, values in stages.items()}
+        return Work(dict(self.stages) | changed, self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns)
 
 
 @dataclass(frozen=True)
@@ -159,7 +169,7 @@ class Costs:
         stages = {name: _ns(values).tolist() for name, values in seconds.items()}
         stages["upload"] = (upload.abc_ns + upload.witness_ns).tolist()
         nothing = [0] * count
-        return Work(stages, nothing, stages["kernels"], nothing)
+        return Work(stages, nothing, stages["kernels"], stages["kernels"], nothing)
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:

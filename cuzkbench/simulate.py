@@ -68,7 +68,7 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
     pool = simpy.Container(env, shape.pool, shape.pool) if shape.pool else None
     order = iter(range(len(work)))
     spans: list[Span] = []
-    synthesis, tail = work.stages["synthesis"], work.tail_ns
+    synthesis = work.stages["synthesis"]
     steps = [
         (stage.name, stage.locked, stage.lane, work.stages[stage.name], stage.phase is Phase.KERNEL)
         for stage in shape.stages
@@ -120,8 +120,6 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
             if held is not None:
                 lock.release(held)
                 spans.append(Span("hold", k, gpu, worker, acquired, acquired, env.now))
-            if tail[k]:
-                spans.append(Span("tail", k, gpu, worker, env.now, env.now, env.now + tail[k]))
 
     for _ in range(shape.synthesis_workers):
         env.process(synthesise())

@@ -23,7 +23,7 @@ def fixed(value: float) -> Spread:
 def work(count: int, synthesis: int = 0, **stage_ns: int) -> Work:
     names = ("synthesis", "prep", "register", "upload", "kernels", "download", "unregister", "finish")
     durations = {name: [({"synthesis": synthesis} | stage_ns).get(name, 0)] * count for name in names}
-    return Work(durations, [0] * count, durations["kernels"], [0] * count)
+    return Work(durations, [0] * count, durations["kernels"], durations["kernels"], [0] * count)
 
 
 def ends(spans: list, name: str) -> list[int]:
