@@ -1,0 +1,276 @@
+"""Who waits for what: compute, copies, lock, workers and synthesis as lanes over time, the GPU's idle gaps shaded.
+
+Up to EXACT_MARKS marks every row is a bar. Beyond, one panel shows the exact busy fraction of each lane (computed from
+the intervals, nothing is sampled) with the largest gaps as bars, and a second panel shows every mark of one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from cuzkbench.analysis.gaps import gaps
+from cuzkbench.analysis.intervals import overlap
+from cuzkbench.analysis.metrics import metrics
+from cuzkbench.charts.lanes import (
+    COMPUTE,
+    STRIDE,
+    SYNTHESIS,
+    TITLED,
+    Track,
+    busy,
+    hover,
+    marks,
+    packed,
+    paint_of,
+    places,
+    tracks,
+)
+from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, duration, figure, marker, on, wrapped
+from cuzkbench.events import Phase
+from cuzkbench.logs.log import Log
+
+EXACT_MARKS = 5_000
+WINDOW_MARKS = 1_200  # in the exact panel under a heatmap
+BINS = 800  # steps of a heatmap
+LARGEST_GAPS = 40  # drawn as bars over a heatmap
+UNSEEN = 1 / 2_000  # of the range: shorter gaps are narrower than a pixel and are counted instead of drawn
+_LANE_PX, _AXIS_PX, _HEADING = 30, 46, 38  # pixels a lane and an axis, characters a line of a heading
+_NAMED = (Phase.KERNEL, Phase.H2D, Phase.LOCK_HOLD, Phase.SYNTHESIS)  # phases whose bars carry the partition
+
+
+@dataclass(frozen=True)
+class _Panel:
+    log: Log
+    rows: pd.DataFrame
+    lanes: list[Track]
+    gaps: pd.DataFrame
+    low: float  # the visible range in seconds since origin_ns
+    high: float
+    heading: str = ""
+    origin_ns: int = 0
+    heat: bool = False
+
+    @property
+    def units(self) -> float:
+        return self.lanes[-1].top + self.lanes[-1].height if self.lanes else 1.0
+
+    @property
+    def head_px(self) -> int:
+        return 10 + 17 * (wrapped(self.heading, _HEADING).count("<br>") + 1) if self.heading else 0
+
+    def seconds(self, ns: Any) -> np.ndarray:
+        """Instants as numbers on this panel's axis, never dates."""
+        return (np.asarray(ns, np.int64) - self.origin_ns) / 1e9
+
+
+def measured(log: Log) -> tuple[int, int]:
+    """From the first kernel after the warm-up to the last kernel over all GPUs, ns; the whole log where none ran."""
+    kernels = log.frame[log.frame["phase"] == Phase.KERNEL]
+    counted = kernels[~kernels["warmup"]]
+    if counted.empty:
+        return (int(log.frame["start_ns"].min()), int(log.frame["end_ns"].max())) if len(log.frame) else (0, 1)
+    return int(counted["start_ns"].min()), int(kernels["end_ns"].max())
+
+
+def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
+    """The lanes of one log over seconds since its epoch; `window` (seconds) keeps only what touches that range."""
+    rows, idle = marks(log, window), gaps(log)
+    first, last = measured(log)
+    margin = 0.02 * (last - first)
+    low, high = window or ((first - margin) / 1e9, (last + margin) / 1e9)
+    idle = idle[(idle["end_ns"] > low * 1e9) & (idle["start_ns"] < high * 1e9)]
+    title, says = f"{log.title}: who waits for what", f"{summary(log)} Hatched: the GPU waits. p3 is partition 3."
+    if len(rows) <= EXACT_MARKS:
+        rows = packed(rows)
+        return _stacked(title, says, log.labels, [_Panel(log, rows, tracks(log, rows), idle, low, high)])
+    largest = idle.loc[(idle["end_ns"] - idle["start_ns"]).nlargest(LARGEST_GAPS).index]
+    near = packed(_around(rows, int(largest["start_ns"].iloc[0]) if len(largest) else first))
+    near_low, near_high = near["start_ns"].min() / 1e9, near["start_ns"].max() / 1e9
+    whole = f"How busy each lane is, and the {len(largest)} largest gaps"
+    close = f"Every mark from {near_low:.4f} s to {near_high:.4f} s, at the largest gap"
+    says += f" {len(rows):,} marks are merged into {BINS} exact steps a lane; {len(near):,} are drawn singly below."
+    panels = [
+        _Panel(log, rows, tracks(log, rows), largest, low, high, whole, heat=True),
+        _Panel(log, near, tracks(log, near), idle, near_low, near_high, close),
+    ]
+    return _stacked(title, says, log.labels, panels)
+
+
+def compare(logs: Sequence[Log]) -> go.Figure:
+    """Several logs over one time axis, each from its first measured kernel; headings say utilisation and cadence."""
+    panels = []
+    for log in logs:
+        first, last = measured(log)
+        rows = marks(log, (first / 1e9, last / 1e9))
+        rows = rows[rows["key"] % STRIDE < SYNTHESIS]  # what feeds the queue has its place in the chart of one log
+        heat = len(rows) > EXACT_MARKS // len(logs)
+        rows = rows if heat else packed(rows)
+        words, high = f"{log.title}: {summary(log)}", (last - first) / 1e9
+        panels.append(_Panel(log, rows, tracks(log, rows), gaps(log), 0.0, high, words, first, heat))
+    high = max(panel.high for panel in panels)
+    panels = [replace(panel, low=-0.01 * high, high=1.01 * high) for panel in panels]
+    title = " against ".join(log.title for log in logs)
+    return _stacked(title, "One time axis for all.", [label for log in logs for label in log.labels], panels, True)
+
+
+def summary(log: Log) -> str:
+    """One sentence a GPU: its kernel utilisation, window and cadence."""
+    words = []
+    for row in metrics(log).itertuples():
+        if row.window_ns:
+            cadence = f", a partition every {duration(row.cadence_ns)}" if pd.notna(row.cadence_ns) else ""
+            who = f"GPU {row.gpu}" if len(log.gpus) > 1 else "the GPU"
+            words.append(f"{who} computes {row.kernel_utilisation:.0%} of {duration(row.window_ns)}{cadence}.")
+    text = " ".join(words) or "No kernels ran."
+    return text[0].upper() + text[1:]
+
+
+def _around(rows: pd.DataFrame, instant_ns: int) -> pd.DataFrame:
+    by_start = rows.sort_values(["start_ns", "key"], kind="stable", ignore_index=True)
+    at = int(np.searchsorted(by_start["start_ns"].to_numpy(), instant_ns)) - WINDOW_MARKS // 2
+    low = max(0, min(at, len(by_start) - WINDOW_MARKS))
+    return by_start.iloc[low : low + WINDOW_MARKS]
+
+
+def _bar(panel: _Panel, start: Any, end: Any, middle: Any, height: Any, **more: Any) -> go.Bar:
+    base = panel.seconds(start)
+    return go.Bar(orientation="h", base=base, x=panel.seconds(end) - base, y=middle, width=height, **more)
+
+
+def _idle(panel: _Panel) -> list[go.Bar]:
+    """The gaps by cause: hatched in the compute lane of their GPU, and a faint band through all lanes to look along."""
+    traces = []
+    compute = {track.key // STRIDE: track for track in panel.lanes if track.key % STRIDE == COMPUTE}
+    seen = panel.gaps["end_ns"] - panel.gaps["start_ns"] > UNSEEN * (panel.high - panel.low) * 1e9
+    drawn = panel.gaps[seen & panel.gaps["gpu"].isin(list(compute))]
+    for cause, paint in CAUSES.items():
+        mine = drawn[drawn["cause"] == cause]
+        if mine.empty:
+            continue
+        start, end = mine["start_ns"], mine["end_ns"]
+        lanes = [compute[gpu] for gpu in mine["gpu"]]
+        band = {"marker": {"color": paint.colour, "line": {"width": 0}}, "opacity": 0.1, "hoverinfo": "skip"}
+        if len(compute) == 1:
+            everywhere = [panel.units / 2] * len(mine), [panel.units] * len(mine)
+            traces.append(_bar(panel, start, end, *everywhere, **band))
+        texts = [
+            f"<b>idle {duration(end - start)}: {paint.words}</b><br>{wrapped(cause.meaning)}<br>{wrapped(why)}"
+            for start, end, why in zip(mine["start_ns"], mine["end_ns"], mine["why"], strict=True)
+        ]
+        where = [track.middle for track in lanes], [track.height * 0.84 for track in lanes]
+        look = {"marker": marker(paint), "hovertext": texts, "hoverinfo": "text"}
+        named = {"name": f"idle: {paint.words}", "legendgroup": f"cause {cause}"}
+        traces.append(_bar(panel, start, end, *where, **look, **named))
+    return traces
+
+
+def _bars(panel: _Panel) -> list[go.Bar]:
+    """One trace a phase, and one of partition names over those bars that have the room."""
+    traces = []
+    middle, height = places(panel.rows, panel.lanes)
+    texts = np.array(hover(panel.rows), object)
+    for phase, paint in PHASES.items():
+        mine = (panel.rows["phase"] == phase).to_numpy()
+        if mine.any():
+            rows = panel.rows[mine]
+            faded = np.where(rows["warmup"], 0.35, 1.0) if rows["warmup"].any() else 1.0
+            look = {"marker": marker(paint, opacity=faded), "hovertext": texts[mine], "hoverinfo": "text"}
+            group = "" if phase in TITLED.values() else str(phase)  # a phase that names its lane needs no legend
+            where, named = (middle[mine], height[mine]), {"name": paint.words, "legendgroup": group}
+            traces.append(_bar(panel, rows["start_ns"], rows["end_ns"], *where, **look, **named))
+    named = (panel.rows["phase"].isin(_NAMED) & (panel.rows["partition"] >= 0)).to_numpy()
+    spans = panel.rows[named].assign(middle=middle[named], height=height[named])
+    by = ["key", "phase", "job", "partition", "middle", "height"]
+    spans = spans.groupby(by, observed=True).agg(start=("start_ns", "min"), end=("end_ns", "max")).reset_index()
+    if len(spans):
+        ink = [on(PHASES[Phase(phase)].colour) for phase in spans["phase"]]
+        text = {"text": [f"p{part}" for part in spans["partition"]], "textposition": "inside", "textangle": 0}
+        text |= {"insidetextanchor": "middle", "insidetextfont": {"color": ink, "size": 11}, "hoverinfo": "skip"}
+        clear = {"marker": {"color": "rgba(0,0,0,0)", "line": {"width": 0}}}
+        where = spans["middle"], spans["height"]
+        low, high = (panel.origin_ns + round(edge * 1e9) for edge in (panel.low, panel.high))
+        seen = spans["start"].clip(low, high), spans["end"].clip(low, high)  # a name stands in what is seen of its bar
+        traces.append(_bar(panel, *seen, *where, **text, **clear))
+    return traces
+
+
+def _heat(panel: _Panel) -> list[go.Heatmap]:
+    """One row of cells a lane: the exact share of each step in which the lane works, white to the lane's colour."""
+    edges = np.linspace(*(panel.origin_ns + round(at * 1e9) for at in (panel.low, panel.high)), BINS + 1).astype(
+        np.int64
+    )
+    traces = []
+    for track in panel.lanes:
+        share = overlap(edges[:-1], edges[1:], busy(panel.rows, track.key)) / np.diff(edges)
+        title = track.title.split("<br>")[0]
+        traces.append(
+            go.Heatmap(
+                x=panel.seconds(edges),
+                y=[track.top + 0.08, track.top + track.height - 0.08],
+                z=share[None, :].astype(np.float32),
+                zmin=0,
+                zmax=1,
+                colorscale=[[0, "rgba(255,255,255,0)"], [1, paint_of(track.key).colour]],
+                showscale=False,
+                hovertemplate=f"<b>{title}</b> %{{z:.1%}} busy<br>at %{{x:.4f}} s<extra></extra>",
+            )
+        )
+    return traces
+
+
+def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel], shared: bool = False) -> go.Figure:
+    """Panels under one another; those of one shared time axis show it once, at the foot."""
+    tall = [panel.head_px + panel.units * _LANE_PX for panel in panels]
+    feet = [12 if shared else _AXIS_PX] * (len(panels) - 1) + [0]  # the last axis lies outside of the plot area
+    total = sum(tall) + sum(feet)
+    fig = figure(title, labels, says, height=round(total))
+    shown: set[str] = set()
+    bottom = 0.0  # pixels from the top of the plot area
+    for number, (panel, height, foot) in enumerate(zip(panels, tall, feet, strict=True), start=1):
+        bottom += height
+        last, suffix = number == len(panels), "" if number == 1 else str(number)
+        top = 1 - (bottom - panel.units * _LANE_PX) / total
+        time = axis(
+            range=[panel.low, panel.high], anchor=f"y{suffix}", ticksuffix=" s", showticklabels=last or not shared
+        )
+        if last:
+            time["title"] = {
+                "text": "time since the first measured kernel" if shared else "time since the start",
+                "standoff": 8,
+            }
+        names = {
+            "tickvals": [track.middle for track in panel.lanes],
+            "ticktext": [track.title for track in panel.lanes],
+        }
+        domain = {"domain": [max(0.0, 1 - bottom / total), top], "range": [panel.units, 0], "anchor": f"x{suffix}"}
+        lanes = axis(grid=False, fixedrange=True, ticks="", **names, **domain)
+        fig.update_layout(
+            {f"xaxis{suffix}": time | ({"matches": "x"} if shared and suffix else {}), f"yaxis{suffix}": lanes}
+        )
+        if panel.heading:
+            place = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "bottom"}
+            text = f"<b>{wrapped(panel.heading, _HEADING)}</b>"
+            fig.add_annotation(text=text, showarrow=False, align="left", font={"size": 12, "color": INK}, **place)
+        for track in panel.lanes[1:]:
+            line = {
+                "y0": track.top,
+                "y1": track.top,
+                "yref": f"y{suffix}",
+                "x0": 0,
+                "x1": 1,
+                "xref": f"x{suffix} domain",
+            }
+            fig.add_shape(type="line", layer="below", line={"color": RULE, "width": 1}, **line)
+        for trace in [*_idle(panel), *(_heat(panel) if panel.heat else _bars(panel))]:
+            group = trace.legendgroup
+            trace.showlegend = bool(group) and group not in shown
+            shown.add(group)
+            fig.add_trace(trace.update(xaxis=f"x{suffix}", yaxis=f"y{suffix}"))
+        bottom += foot
+    return fig.update_layout(uniformtext={"mode": "hide", "minsize": 9})

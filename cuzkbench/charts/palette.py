@@ -1,0 +1,173 @@
+"""One palette, one vocabulary and one base figure for every chart; colours and words are keyed by Phase and GapCause.
+
+The phases that share a lane and the causes that share a bar stay apart for protan, deutan and tritan eyes (tested);
+waiting and idleness are hatched besides, so that no meaning hangs on colour alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from html import escape
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from cuzkbench.events import GapCause, Memory, Phase
+
+
+class Paint(NamedTuple):
+    """How a phase or cause looks and what charts call it; an empty hatch is solid."""
+
+    colour: str
+    words: str
+    hatch: str = ""
+
+
+PHASES: dict[Phase, Paint] = {
+    Phase.KERNEL: Paint("#009E73", "kernel"),
+    Phase.H2D: Paint("#0072B2", "upload"),
+    Phase.D2H: Paint("#56B4E9", "download"),
+    Phase.LOCK_HOLD: Paint("#57606A", "GPU lock held"),
+    Phase.LOCK_WAIT: Paint("#8A939C", "waiting for the lock", "/"),
+    Phase.PREP: Paint("#E69F00", "CPU preparation"),
+    Phase.ALLOC: Paint("#882255", "host buffer"),
+    Phase.STAGE: Paint("#E8A0BF", "staging copy"),
+    Phase.FINISH: Paint("#F7F2A0", "CPU finish"),
+    Phase.SYNTHESIS: Paint("#8C6BB1", "synthesis"),
+    Phase.QUEUE: Paint("#B9A7D1", "ready, waiting for a worker", "/"),
+    Phase.VERIFY: Paint("#6B8E23", "verification"),
+    Phase.MEMSET: Paint("#B5D99C", "device memory set"),
+    Phase.D2D: Paint("#2F4B26", "device to device copy"),
+    Phase.HOST_SYNC: Paint("#C9CED3", "host blocked", "/"),
+    Phase.OTHER: Paint("#9C8B6E", "other"),
+    Phase.COUNTER: Paint("#000000", "counter"),
+}
+# hue: the phase that the GPU waits for, where there is one; hatch: the family, / bus, x lock, \ CPU, - input
+CAUSES: dict[GapCause, Paint] = {
+    GapCause.SLOW_TRANSFER: Paint("#D55E00", "slow transfer", "/"),
+    GapCause.TRANSFER: Paint("#0072B2", "transfer at line rate", "/"),
+    GapCause.LINK_CONTENTION: Paint("#56B4E9", "shared link", "/"),
+    GapCause.LOCKED_CPU: Paint("#E69F00", "lock held over CPU work", "x"),
+    GapCause.LOCKED_TRANSFER: Paint("#004B77", "lock held over transfer", "x"),
+    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "lock held over slow transfer", "x"),
+    GapCause.LOCKED_OTHER: Paint("#57606A", "lock held, unknown", "x"),
+    GapCause.CPU_PREP: Paint("#E0B040", "CPU preparation", "\\"),
+    GapCause.CPU_FINISH: Paint("#C9BC3F", "CPU finish", "\\"),
+    GapCause.STAGING: Paint("#E8A0BF", "staging copy", "\\"),
+    GapCause.WORKERS_BUSY: Paint("#B08D6A", "no worker free", "\\"),
+    GapCause.SYNTHESIS_STARVED: Paint("#8C6BB1", "not yet synthesised", "-"),
+    GapCause.ALLOCATION: Paint("#882255", "no host buffer", "-"),
+    GapCause.LAUNCH_OR_SYNC: Paint("#A9B1B8", "launch or sync", "|"),
+    GapCause.HOST_WAIT: Paint("#C9CED3", "host blocked", "|"),
+    GapCause.UNATTRIBUTED: Paint("#111111", "log cannot tell", "."),
+}
+MEMORIES: dict[Memory, str] = {
+    Memory.PAGEABLE: "#D55E00",
+    Memory.PINNED: "#0072B2",
+    Memory.REGISTERED: "#56B4E9",
+    Memory.STAGED: "#E8A0BF",
+    Memory.UNKNOWN: "#9AA1A8",
+}
+INK, SOFT, RULE, WARN = "#1F2328", "#57606A", "#D0D7DE", "#9A3412"
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#882255", "#E69F00", "#56B4E9", "#8C6BB1", "#57606A")  # runs, policies
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+
+
+def on(colour: str) -> str:
+    """The ink that reads on a colour: white or nearly black, by relative luminance."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return INK if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 > 0.26 else "#FFFFFF"
+
+
+def marker(paint: Paint, **more: Any) -> dict[str, Any]:
+    """A bar's marker: solid with a hair line of its own, so that the shortest is still seen, or hatched on a tint of its colour."""
+    if not paint.hatch:
+        return {"color": paint.colour, "line": {"color": paint.colour, "width": 0.5}} | more
+    pattern = {"shape": paint.hatch, "fgcolor": paint.colour, "bgcolor": "#FFFFFF", "size": 6, "solidity": 0.45}
+    return {"color": paint.colour, "pattern": pattern, "line": {"color": paint.colour, "width": 1}} | more
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds in words, three digits: 1.75 s, 12.3 ms, 45 µs."""
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= scale * 0.9995:
+            return f"{ns / scale:.3g}\u00a0{unit}" if abs(ns) < 999.5 * scale else f"{ns / scale:,.0f}\u00a0{unit}"
+    return f"{ns:.0f}\u00a0ns"
+
+
+def size(count: float) -> str:
+    """Bytes in words, decimal units as the link rates: 12.5 GB, 131 kB."""
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= scale:
+            return f"{count / scale:.3g}\u00a0{unit}"
+    return f"{count:.0f}\u00a0B"
+
+
+def wrapped(text: object, width: int = 56) -> str:
+    """Text of a log or of ours, escaped and broken into lines for plotly."""
+    return "<br>".join(escape(line) for line in textwrap.wrap(str(text), width)) or " "
+
+
+def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300, legend: bool = True) -> go.Figure:
+    """The base of every chart: title, one plain sentence, and the log's labels where no reader can miss them.
+
+    `height` is that of the plot area in pixels; heading, axis and legend come on top.
+    """
+    lines = [wrapped(says)] if says else []
+    lines += [f"<span style='color:{WARN}'><b>{wrapped(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
+    heading, titled = "<br>".join(lines), wrapped(title, 44)
+    top = 42 + 16 * (heading.count("<br>") + bool(heading)) + 19 * titled.count("<br>")
+    bottom = 48 + (26 if legend else 0)
+    here = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
+    return go.Figure(
+        layout={
+            "title": {
+                "text": f"<b>{titled}</b>",
+                "subtitle": {"text": heading, "font": {"size": 12, "color": SOFT}},
+                "font": {"size": 15, "color": INK},
+                "pad": {"t": 10, "l": 4},
+                **here,
+                "y": 1,
+                "yanchor": "top",
+            },
+            "font": {"family": FONT, "size": 12, "color": INK},
+            "paper_bgcolor": "#FFFFFF",
+            "plot_bgcolor": "#FFFFFF",
+            "template": "none",
+            "height": height + top + bottom,
+            "margin": {"t": top, "l": 8, "r": 14, "b": bottom},
+            "meta": {"plot_height": height},
+            "barmode": "overlay",
+            "showlegend": legend,
+            "legend": {
+                "orientation": "h",
+                "tracegroupgap": 0,
+                "itemwidth": 30,
+                "font": {"size": 11},
+                **here,
+                "y": 0,
+                "yanchor": "bottom",
+            },
+            "hoverlabel": {"align": "left", "bgcolor": "#FFFFFF", "bordercolor": SOFT, "font": {"color": INK}},
+            "hovermode": "closest",
+            "modebar": {"remove": ["select2d", "lasso2d", "autoScale2d"]},
+        }
+    )
+
+
+def axis(title: str = "", grid: bool = True, **more: Any) -> dict[str, Any]:
+    """A plain numeric axis in our dress."""
+    return {
+        "title": {"text": title, "standoff": 8, "font": {"size": 12, "color": SOFT}},
+        "type": "linear",
+        "automargin": True,
+        "showgrid": grid,
+        "gridcolor": "#EAEEF2",
+        "zeroline": False,
+        "linecolor": RULE,
+        "showline": True,
+        "ticks": "outside",
+        "tickcolor": RULE,
+        "ticklen": 4,
+    } | more
