@@ -1,0 +1,408 @@
+"""The host as a device, the default and the definition: real arithmetic on one compute engine, an emulated link.
+
+Work is queued on streams and done by three threads, as on a GPU: one computes, one copies each way. Copies really
+move the bytes, in chunks that are paced to absolute deadlines. `calibrate` scales the link's rates and the CPU stages
+to the measured kernel time, so that their ratios are those of a production prover (measured on an H200, PCIe Gen5).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from cuzkbench.device.base import G1_BYTES, G2_BYTES, HostBuffer
+from cuzkbench.events import Clock, DeviceError, Lane, Memory
+
+LABEL = "emulated link and CPU stages"
+CALIBRATIONS = 3
+CHUNK_BYTES = 64 << 10  # at least; a copy is paced in at most 16 chunks, since every sleep overshoots by 0.1 ms
+# shares of one partition's kernel time. A partition's copy, by memory:
+PINNED_SHARE = 0.13
+PAGEABLE_SHARE = {True: 2.4, False: 0.93}  # beside a loaded, an idle CPU
+# CPU stages. Register and unregister: 0.11 and 0.07 s per 4 GiB; staging: 38 GB/s by four threads; link: 55.5 GB/s
+_LINK_S = (4 << 30) / 55.5e9
+CPU_SHARES = {
+    "prep": 0.23,
+    "finish": 0.17,
+    "register": round(PINNED_SHARE * 0.11 / _LINK_S, 3),
+    "unregister": round(PINNED_SHARE * 0.07 / _LINK_S, 3),
+    "stage": round(PINNED_SHARE * 55.5 / 38, 3),
+}
+_QUERIES = {"h": "g1", "l": "g1", "a": "g1", "b_g1": "g1", "b_g2": "g2"}
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """Device memory of the host device; `nbytes` as the contract says."""
+
+    array: np.ndarray  # uint8, one dimension
+    points: Any = None  # of a key's query: what the arithmetic made of the points, once
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this buffer."""
+        return self.array.nbytes
+
+    def view(self, offset: int, nbytes: int) -> HostArray:
+        """A part of this buffer; raises ValueError outside of it."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"view {offset}+{nbytes} of a device buffer of {self.nbytes} bytes")
+        return HostArray(self.array[offset : offset + nbytes])
+
+
+class HostEvent:
+    """A point in a stream. Directly behind an operation it is stamped with that operation's end, elsewhere with the
+    start of the operation that follows, once an engine takes it up: so rows show an engine's time, never the queue's.
+    """
+
+    def __init__(self, stream: HostStream) -> None:
+        self._stream = stream
+        self.passed = False
+        self.stamp_ns = 0
+
+    def synchronize(self) -> None:
+        """Block until the stream has passed the event."""
+        self._stream.wait_for(lambda: self.passed)
+
+    def time_ns(self) -> int:
+        """When the stream passed it."""
+        self.synchronize()
+        return self.stamp_ns
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A proving key's five queries."""
+
+    h: HostArray
+    l: HostArray  # noqa: E741 (the field's own name)
+    a: HostArray
+    b_g1: HostArray
+    b_g2: HostArray
+
+
+@dataclass(frozen=True)
+class _Operation:
+    lane: Lane
+    call: str
+    shape: str
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class _Wait:
+    event: HostEvent
+
+
+class HostStream:
+    """An ordered queue of work. All streams of a device share one condition, which guards their queues."""
+
+    def __init__(self, number: int, engines: dict[Lane, SimpleQueue[Any]], changed: threading.Condition) -> None:
+        self.number = number
+        self._engines, self._changed = engines, changed
+        self._pending: deque[_Operation | _Wait | HostEvent] = deque()
+        self._busy = False
+        self._closes = False  # the next event stands directly behind an operation
+        self._ended_ns = 0
+        self._opening: list[HostEvent] = []  # passed events that the next operation's start will stamp
+        self._error: DeviceError | None = None
+        self._followers: list[HostStream] = []  # streams that wait for an event of this one
+
+    def record(self) -> HostEvent:
+        """An event after everything queued so far."""
+        event = HostEvent(self)
+        self._queue(event)
+        return event
+
+    def wait(self, event: HostEvent) -> None:
+        """Hold later work of this stream until the event has passed."""
+        self._queue(_Wait(event))
+
+    def synchronize(self) -> None:
+        """Block until all queued work is done; raises the DeviceError of the first operation that failed, once."""
+        self.wait_for(lambda: not self._pending and not self._busy)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def run(self, lane: Lane, call: str, shape: str, work: Callable[[], None]) -> None:
+        """Queue an operation for the engine of a lane."""
+        self._queue(_Operation(lane, call, shape, work))
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Block until a condition on this device's streams holds."""
+        with self._changed:
+            self._changed.wait_for(condition)
+
+    def begin(self, operation: _Operation) -> None:
+        """Called by the engine: do the operation, stamp the events before it. After a failure, later ones are skipped."""
+        now_ns = time.perf_counter_ns()
+        for event in self._opening:
+            event.stamp_ns = now_ns
+        self._opening.clear()
+        if self._error is None:
+            try:
+                operation.run()
+            except Exception as error:  # the stream's owner gets it from `synchronize`
+                self._error = DeviceError(operation.call, operation.shape, f"{type(error).__name__}: {error}")
+        with self._changed:
+            self._busy, self._closes, self._ended_ns = False, True, time.perf_counter_ns()
+            self._advance(self._ended_ns)
+
+    def _queue(self, item: _Operation | _Wait | HostEvent) -> None:
+        with self._changed:
+            self._pending.append(item)
+            self._advance(time.perf_counter_ns())
+
+    def _advance(self, now_ns: int) -> None:
+        while self._pending and not self._busy:
+            item = self._pending[0]
+            if isinstance(item, _Wait):
+                if not item.event.passed:
+                    item.event._stream._followers.append(self)
+                    break
+                self._closes = False
+            elif isinstance(item, HostEvent):
+                item.passed, item.stamp_ns = True, self._ended_ns if self._closes else now_ns
+                if not self._closes:
+                    self._opening.append(item)
+                self._closes = False
+            else:
+                self._busy = True
+                self._engines[item.lane].put((self, item))
+            self._pending.popleft()
+        followers, self._followers = self._followers, []
+        for stream in followers:
+            stream._advance(now_ns)
+        self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What the link and the CPU stages were scaled to; rates in bytes a nanosecond."""
+
+    kernel_ns: int
+    partition_bytes: int
+    loaded: bool
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def rate(self, memory: Memory) -> float:
+        """The rate of a copy from or to a kind of memory."""
+        return self.partition_bytes / (self.shares[memory.value] * self.kernel_ns)
+
+
+class HostDevice:
+    """The host in a GPU's place. `math` holds the arithmetic (device/host_math.py)."""
+
+    kind = "emulated"
+    event_clock = Clock.HOST
+    ranges = None
+    emulates_load = True
+
+    def __init__(self, gpu: int = 0, labels: tuple[str, ...] = (LABEL,), math: Any = None) -> None:
+        self.gpu, self.labels = gpu, labels
+        self._math = math or import_module("cuzkbench.device.host_math")
+        self._emulation: Emulation | None = None
+        self._changed = threading.Condition()
+        self._engines: dict[Lane, SimpleQueue[Any]] = {
+            lane: SimpleQueue() for lane in (Lane.COMPUTE, Lane.COPY_H2D, Lane.COPY_D2H)
+        }
+        self._threads = [
+            threading.Thread(target=self._engine, args=(lane,), name=f"gpu {gpu} {lane}", daemon=True)
+            for lane in self._engines
+        ]
+        self._streams = 0
+        self.engine_cpu_ns = dict.fromkeys(self._engines, 0)  # CPU time of each engine's operations
+        for thread in self._threads:
+            thread.start()
+
+    def _engine(self, lane: Lane) -> None:
+        while (item := self._engines[lane].get()) is not None:
+            stream, operation = item
+            start_ns = time.thread_time_ns()
+            stream.begin(operation)
+            self.engine_cpu_ns[lane] += time.thread_time_ns() - start_ns
+
+    def describe(self) -> dict[str, Any]:
+        """The header's facts: name and memory."""
+        return {
+            "gpu": self.gpu,
+            "device": f"host CPU, {LABEL}",
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        }
+
+    # -- memory
+
+    def host_buffer(self, nbytes: int, memory: Memory) -> HostBuffer:
+        """Touched heap memory under either name: page-locking is emulated by the link's rate."""
+        if memory not in (Memory.PAGEABLE, Memory.PINNED):
+            raise ValueError(f"host memory {memory}: PAGEABLE or PINNED")
+        return HostBuffer(_touched(nbytes, "host"), memory)
+
+    def free_host_buffer(self, buffer: HostBuffer) -> None:
+        """Nothing to do: the memory goes with its last reference."""
+
+    def register(self, buffer: HostBuffer) -> None:
+        """Mark a PAGEABLE buffer as page-locked; raises ValueError if it is."""
+        if buffer.memory is not Memory.PAGEABLE or buffer.handle is not None:
+            raise ValueError(f"register: {buffer.memory} memory, {'' if buffer.handle is None else 'already '}locked")
+        buffer.handle = "registered"
+
+    def unregister(self, buffer: HostBuffer) -> None:
+        """Undo `register`; raises ValueError if it was not registered."""
+        if buffer.handle is None:
+            raise ValueError("unregister: the buffer is not registered")
+        buffer.handle = None
+
+    def buffer(self, nbytes: int) -> HostArray:
+        """Device memory of exactly nbytes."""
+        return HostArray(_touched(nbytes, "device"))
+
+    def available_bytes(self) -> None:
+        """None: device memory is host memory here."""
+
+    # -- streams and copies
+
+    def stream(self) -> HostStream:
+        """A new stream."""
+        self._streams += 1
+        return HostStream(self._streams - 1, self._engines, self._changed)
+
+    def upload(self, stream: HostStream, target: HostArray, source: np.ndarray, memory: Memory) -> None:
+        """Queue a copy for the one engine towards the device: two copies run one after the other."""
+        self._copy(stream, Lane.COPY_H2D, target.array, source, memory)
+
+    def download(self, stream: HostStream, target: np.ndarray, source: HostArray) -> None:
+        """Queue a copy for the one engine towards the host, at the pinned rate."""
+        self._copy(stream, Lane.COPY_D2H, target, source.array, Memory.PINNED)
+
+    def _copy(self, stream: HostStream, lane: Lane, target: np.ndarray, source: np.ndarray, memory: Memory) -> None:
+        if source.nbytes > target.nbytes:
+            raise ValueError(f"{source.nbytes} bytes into a buffer of {target.nbytes}")
+        rate = self._emulation.rate(memory) if self._emulation else 0.0
+        stream.run(lane, lane.value, f"{source.nbytes} bytes", lambda: _paced_copy(target, source, rate))
+
+    # -- kernels
+
+    def ntt(
+        self, stream: HostStream, values: HostArray, log2_size: int, *, inverse: bool = False, coset: bool = False
+    ) -> None:
+        """See `base.Device.ntt`."""
+        work = self._math.ntt
+        stream.run(
+            Lane.COMPUTE, "ntt", f"2^{log2_size}", lambda: work(values.array, log2_size, inverse=inverse, coset=coset)
+        )
+
+    def quotient(self, stream: HostStream, a: HostArray, b: HostArray, c: HostArray, log2_size: int) -> None:
+        """See `base.Device.quotient`."""
+        work = self._math.quotient
+        stream.run(Lane.COMPUTE, "quotient", f"2^{log2_size}", lambda: work(a.array, b.array, c.array, log2_size))
+
+    def load_key(self, key: Any) -> HostKey:
+        """The five queries with their points parsed: 4 µs a point in G1."""
+        arrays = {name: np.ascontiguousarray(getattr(key, name)).reshape(-1).view(np.uint8) for name in _QUERIES}
+        points = {name: self._math.points(group, arrays[name]) for name, group in _QUERIES.items()}
+        return HostKey(**{name: HostArray(arrays[name], points[name]) for name in _QUERIES})
+
+    def msm_bytes(self, group: str, count: int) -> int:
+        """One affine point."""
+        return G1_BYTES if group == "g1" else G2_BYTES
+
+    def msm(
+        self, stream: HostStream, group: str, bases: HostArray, scalars: HostArray, count: int, result: HostArray
+    ) -> None:
+        """See `base.Device.msm`. Bases that are not a loaded key's are parsed by the call."""
+
+        def work() -> None:
+            points = self._math.points(group, bases.array) if bases.points is None else bases.points
+            point = self._math.msm(group, points, scalars.array, count)
+            result.array[: len(point)] = np.frombuffer(point, np.uint8)
+
+        stream.run(Lane.COMPUTE, f"msm {group}", f"{count} points", work)
+
+    def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
+        """The result is the point already."""
+        return result[: self.msm_bytes(group, count)].tobytes()
+
+    def spin(self, stream: HostStream, seconds: float) -> None:
+        """Not on this device: its kernels are arithmetic, never a wait."""
+        raise ValueError("kernels timed:SECONDS: not on the host device, whose kernels are real; take cuda or model")
+
+    # -- emulation
+
+    def calibrate(self, measures: Sequence[Callable[[], int]], nbytes: int, loaded: bool) -> dict[str, Any]:
+        """Median of three runs of one worker's kernels; the rates and the stages' lengths follow from it."""
+        kernel_ns = round(statistics.median(measures[0]() for _ in range(CALIBRATIONS)))
+        pinned = dict.fromkeys((Memory.PINNED.value, Memory.REGISTERED.value, Memory.STAGED.value), PINNED_SHARE)
+        shares = pinned | {Memory.PAGEABLE.value: PAGEABLE_SHARE[loaded]}
+        self._emulation = Emulation(kernel_ns, nbytes, loaded, shares)
+        return {
+            "kernel_ns": kernel_ns,
+            "partition_bytes": nbytes,
+            "loaded": loaded,
+            "transfer_shares": shares,
+            "cpu_shares": CPU_SHARES,
+        }
+
+    def emulated_ns(self, stage: str, nbytes: int = 0) -> int:
+        """The stage's share of the kernel time; for "stage", that of nbytes of a partition."""
+        if self._emulation is None or stage not in CPU_SHARES:
+            return 0
+        part = nbytes / self._emulation.partition_bytes if nbytes else 1.0
+        return round(CPU_SHARES[stage] * part * self._emulation.kernel_ns)
+
+    def line_rate(self) -> dict[str, float]:
+        """The emulated pinned rate, alike both ways, idle and loaded; raises RuntimeError before `calibrate`."""
+        if self._emulation is None:
+            raise RuntimeError("line_rate before calibrate")
+        return dict.fromkeys(("H2D", "D2H"), self._emulation.rate(Memory.PINNED))
+
+    def driver(self) -> None:
+        """None here."""
+
+    def clock_fit(self) -> None:
+        """None: one clock."""
+
+    def counters(self) -> dict[str, float]:
+        """None here."""
+        return {}
+
+    def close(self) -> None:
+        """Let the engines end after what is queued."""
+        for queue in self._engines.values():
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _touched(nbytes: int, where: str) -> np.ndarray:
+    """Memory whose pages exist."""
+    try:
+        array = np.empty(nbytes, np.uint8)
+    except MemoryError as error:
+        raise MemoryError(f"{nbytes} bytes of {where} memory: {error}") from error
+    array.fill(0)
+    return array
+
+
+def _paced_copy(target: np.ndarray, source: np.ndarray, rate: float) -> None:
+    """Copy in chunks, each not before its deadline at `rate` bytes a nanosecond (0: as fast as it goes)."""
+    start_ns = time.perf_counter_ns()
+    chunk = max(CHUNK_BYTES, -(-source.nbytes // 16))
+    for offset in range(0, source.nbytes, chunk):
+        end = min(offset + chunk, source.nbytes)
+        target[offset:end] = source[offset:end]
+        if rate:
+            wait_ns = start_ns + end / rate - time.perf_counter_ns()
+            if wait_ns > 0:
+                time.sleep(wait_ns / 1e9)
