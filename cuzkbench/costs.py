@@ -66,45 +66,42 @@ class Spread:
 class Work:
     """Durations of every partition's stages in the order of synthesis, integer ns: the simulator's whole input.
 
-    `stages` is keyed by "synthesis" and by the stage names of `stages.stages`; the other lists change no schedule.
+    `stages` is keyed by "synthesis" and by the stage names of `stages.stages`, but for the upload, whose copies are
+    apart; `lead_ns`, `extent_ns`, `busy_ns` and `tail_ns` change no schedule.
     """
 
     stages: Mapping[str, list[int]]
+    copies: list[tuple[int, ...]]  # the upload: on the bus, without the wait for it
     lead_ns: list[int]  # from the start of the kernels stage to the first kernel
     extent_ns: list[int]  # from the first kernel to the end of the last
     busy_ns: list[int]  # the kernels in it
     tail_ns: list[int]  # completion after the worker's last stage; negative where the worker stays busy longer
 
     def __len__(self) -> int:
-        return len(self.busy_ns)
+        return len(self.copies)
 
     def take(self, chosen: Sequence[int]) -> Work:
         """The work of those partitions, in that order, repetitions allowed."""
+        lists = (self.copies, self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns)
         stages = {name: [values[k] for k in chosen] for name, values in self.stages.items()}
-        rest = ([values[k] for k in chosen] for values in (self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns))
-        return Work(stages, *rest)
-
-    def change(self, **stages: Sequence[int]) -> Work:
-        """The same with other durations for some stages."""
-        changed = {name: [int(value) for value in values] for name, values in stages.items()}
-        return Work(dict(self.stages) | changed, self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns)
+        return Work(stages, *([values[k] for k in chosen] for values in lists))
 
 
 @dataclass(frozen=True)
 class Upload:
-    """The rows of every partition's upload: abc, then the witness; int64 ns and bytes."""
+    """The copies of every partition's upload: a, b, c and the witness."""
 
-    abc_ns: np.ndarray
-    abc_bytes: int
-    witness_ns: np.ndarray
-    witness_bytes: int
+    ns: np.ndarray  # int64, (partitions, 4)
+    bytes: tuple[int, int, int, int]
     staging_ns: np.ndarray  # threads fill the ring meanwhile; 0 unless staged
     slot_ns: int  # the first ring slot is filled before the bus has anything to do
+
+    NAMES = ("a", "b", "c", "witness")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, bytes and GB/s of one partition. "loaded" holds beside threads that copy memory, whatever their number."""
+    """Seconds, bytes and GB/s of one partition. "loaded": beside any number of threads that copy memory."""
 
     synthesis_s: Spread = Spread(13.0, 15.0, 17.0)  # on each synthesis worker
     prep_s: Spread = Spread(0.4, 0.4, 0.4)
@@ -117,7 +114,7 @@ class Costs:
     line_rate: float = 50.0
     line_rate_loaded: float = 34.6  # the share that pinned copies kept beside 14 threads: 38.3 of 55.3 GB/s
     pageable_rate: float = 7.6
-    pageable_rate_loaded: Spread = Spread(1.6, 3.3, 4.2)  # one after the other, with the witness: 3.1
+    pageable_rate_loaded: Spread = Spread(1.6, 3.2, 4.2)  # drawn for each of a, b, c
     staging_rate: float = 38.0  # four threads
     staging_rate_loaded: float = 20.0  # assumed: slowed as pageable copies are, 4.1 of 7.8 GB/s
     ring_slot_bytes: int = 64 << 20
@@ -133,16 +130,20 @@ class Costs:
         scale = 2.0 ** (plan.log2_size - PRODUCTION_LOG2)
         abc_bytes, witness_bytes = round(self.abc_bytes * scale), round(self.witness_bytes * scale)
         line = np.where(loaded, self.line_rate_loaded, self.line_rate)
-        rate, staging_ns, slot_ns = line, np.zeros(count, np.int64), 0
-        if MEMORIES[plan.memory] is Memory.PAGEABLE:
-            rate = np.where(loaded, self.pageable_rate_loaded.draw((seed, 3), count), self.pageable_rate)
-        elif MEMORIES[plan.memory] is Memory.STAGED:
+        staging_ns, slot_ns = np.zeros(count, np.int64), 0
+        if MEMORIES[plan.memory] is Memory.STAGED:
             staging = np.where(loaded, self.staging_rate_loaded, self.staging_rate)
-            rate = line = np.minimum(staging, line)
+            line = np.minimum(staging, line)
             staging_ns = _ns((abc_bytes + witness_bytes) / staging / 1e9)
             slot_ns = round(min(self.ring_slot_bytes, abc_bytes) / self.staging_rate)
-        abc_ns = _ns(abc_bytes / rate / 1e9) + slot_ns
-        return Upload(abc_ns, abc_bytes, _ns(witness_bytes / line / 1e9), witness_bytes, staging_ns, slot_ns)
+        rates = np.repeat(line[:, None], 4, axis=1)
+        if MEMORIES[plan.memory] is Memory.PAGEABLE:
+            slow = self.pageable_rate_loaded.draw((seed, 3), count * 3).reshape(count, 3)
+            rates[:, :3] = np.where(loaded[:, None], slow, self.pageable_rate)
+        sizes = (abc_bytes // 3, abc_bytes // 3, abc_bytes - abc_bytes // 3 * 2, witness_bytes)
+        taken = _ns(np.array(sizes) / rates / 1e9)
+        taken[:, 0] += slot_ns
+        return Upload(taken, sizes, staging_ns, slot_ns)
 
     def work(self, plan: RunPlan, seed: int, upload: Upload | None = None) -> Work:
         """Stage durations of a resolved plan, warm-up first. Draws of the same seed do not depend on the policies."""
@@ -156,7 +157,7 @@ class Costs:
         )  # those that start together finish in order: the warm-up is first
         timed = plan.timed_seconds
         kernels = self.kernel_s.draw((seed, 1), count) * scale if timed is None else np.full(count, timed)
-        gib = (upload.abc_bytes + upload.witness_bytes) / 2**30
+        gib = sum(upload.bytes) / 2**30
         seconds = {
             "synthesis": synthesis,
             "prep": self.prep_s.draw((seed, 2), count),
@@ -167,9 +168,9 @@ class Costs:
             "finish": self.finish_s.draw((seed, 5), count),
         }
         stages = {name: _ns(values).tolist() for name, values in seconds.items()}
-        stages["upload"] = (upload.abc_ns + upload.witness_ns).tolist()
+        copies = [tuple(row) for row in upload.ns.tolist()]
         nothing = [0] * count
-        return Work(stages, nothing, stages["kernels"], stages["kernels"], nothing)
+        return Work(stages, copies, nothing, stages["kernels"], stages["kernels"], nothing)
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from cuzkbench.stages import MEMORIES, Stage, stages
 
 
 class Span(NamedTuple):
-    """What one partition did: a stage's name or synthesis, buffer, queue, wait, hold; `granted` after its engine's wait."""
+    """What a partition did: a stage or synthesis, buffer, queue, wait, hold; `granted` is after its engine's wait."""
 
     name: str
     partition: int
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What serves the partitions. `pool`: buffers that synthesis shares with the workers, None for as many as wanted."""
+    """What serves the partitions. `pool`: host buffers, None for as many as wanted."""
 
     stages: tuple[Stage, ...]
     workers: int
@@ -47,17 +47,17 @@ class Shape:
     synthesis_workers: int = 1
     queue_depth: float = 1
     pool: int | None = None
+    interleaved: bool = False  # another upload may go between two copies of one; else uploads run one after the other
 
     @classmethod
     def of(cls, plan: RunPlan) -> Shape:
         """The shape of a resolved plan."""
-        pool = pool_buffers(plan) if MEMORIES[plan.memory] is Memory.PINNED else None
         listed = stages(plan.lock, plan.memory)
-        return cls(listed, plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth, pool)
+        return cls(listed, plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth, pool_buffers(plan))
 
 
 def pool_buffers(plan: RunPlan) -> int:
-    """Pinned buffers of a resolved plan: one for each worker and for each partition that is synthesised or waits."""
+    """Host buffers of a resolved plan: one for each worker and for each partition that is synthesised or waits."""
     return max(plan.queue_depth, plan.synthesis_workers) + plan.workers * plan.gpus
 
 
@@ -69,8 +69,15 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
     order = iter(range(len(work)))
     spans: list[Span] = []
     synthesis = work.stages["synthesis"]
+    copies = work.copies if shape.interleaved else [(sum(pieces),) for pieces in work.copies]
+    frees = "unregister" if any(stage.name == "unregister" for stage in shape.stages) else "kernels"
     steps = [
-        (stage.name, stage.locked, stage.lane, work.stages[stage.name], stage.phase is Phase.KERNEL)
+        (
+            stage.name,
+            stage.locked,
+            stage.lane,
+            copies if stage.phase is Phase.H2D else [(ns,) for ns in work.stages[stage.name]],
+        )
         for stage in shape.stages
     ]
 
@@ -94,7 +101,7 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
             k, ready = yield queue.get()
             spans.append(Span("queue", k, -1, -1, ready, ready, env.now))
             held, acquired = None, 0
-            for name, locked, lane, durations, frees in steps:
+            for name, locked, lane, durations in steps:
                 if locked and held is None:
                     asked, held = env.now, lock.request()
                     yield held
@@ -105,17 +112,19 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
                     lock.release(held)
                     spans.append(Span("hold", k, gpu, worker, acquired, acquired, env.now))
                     held = None
-                begun, engine = env.now, engines.get(lane)
-                if engine is not None:
-                    turn = engine.request()
-                    yield turn
-                granted = env.now
-                if durations[k]:
-                    yield env.timeout(durations[k])
-                if engine is not None:
-                    engine.release(turn)
-                spans.append(Span(name, k, gpu, worker, begun, granted, env.now))
-                if frees and pool is not None:
+                engine = engines.get(lane)
+                for duration in durations[k]:
+                    begun = env.now
+                    if engine is not None:
+                        turn = engine.request()
+                        yield turn
+                    granted = env.now
+                    if duration:
+                        yield env.timeout(duration)
+                    if engine is not None:
+                        engine.release(turn)
+                    spans.append(Span(name, k, gpu, worker, begun, granted, env.now))
+                if pool is not None and name == frees:
                     pool.put(1)
             if held is not None:
                 lock.release(held)
@@ -147,7 +156,6 @@ def simulate(plan: RunPlan, costs: Costs | None = None, seed: int | None = None)
 def _rows(spans: list[Span], plan: RunPlan, costs: Costs, upload: Upload) -> pd.DataFrame:
     """Spans as rows of the record: an upload becomes its copies and staging, kernels become the kernels by share."""
     memory = MEMORIES[plan.memory]
-    witness_memory = Memory.PINNED if memory is Memory.PAGEABLE else memory
     cuts = np.cumsum([0.0, *costs.kernel_shares.values()]) / sum(costs.kernel_shares.values())
     plain = {
         "synthesis": (Phase.SYNTHESIS, Lane.CPU),
@@ -168,14 +176,15 @@ def _rows(spans: list[Span], plan: RunPlan, costs: Costs, upload: Upload) -> pd.
                 for kernel, edge in zip(costs.kernel_shares, pairwise(edges), strict=True)
             ]
         elif phase is Phase.H2D:
-            between = end - int(upload.witness_ns[k])
             if memory is Memory.STAGED:
                 filled = granted + int(upload.staging_ns[k])
                 out.append((k, gpu, worker, Phase.STAGE, Lane.CPU, "ring", granted, filled, 0, Memory.NONE))
                 start = granted + upload.slot_ns
-            out.append((*who, "abc", start, between, upload.abc_bytes, memory))
-            if upload.witness_bytes:
-                out.append((*who, "witness", between, end, upload.witness_bytes, witness_memory))
+            ends = (granted + np.cumsum(upload.ns[k])).tolist()
+            for copy, from_ns, to_ns, size in zip(upload.NAMES, [start, *ends], ends, upload.bytes, strict=False):
+                if size:
+                    kind = Memory.PINNED if memory is Memory.PAGEABLE and copy == "witness" else memory
+                    out.append((*who, copy, from_ns, to_ns, size, kind))
         elif phase is Phase.D2H:
             out.append((*who, name, start, end, costs.download_bytes, Memory.PINNED))
         else:
@@ -214,15 +223,14 @@ def _header(plan: RunPlan, costs: Costs, seed: int) -> dict[str, Any]:
 
 
 def _trailer(spans: list[Span], plan: RunPlan, upload: Upload) -> dict[str, Any]:
-    pool = None
-    if MEMORIES[plan.memory] is Memory.PINNED:
-        taken = [(span.start, 1) for span in spans if span.name == "synthesis"]
-        given = [(span.end, -1) for span in spans if span.name == "kernels"]
-        high = int(np.cumsum([step for _, step in sorted(taken + given)]).max())
-        pool = {
-            "high_water_bytes": high * (upload.abc_bytes + upload.witness_bytes),
-            "high_water_buffers": high,
-            "allocated": high,
-            "reused": len(taken) - high,
-        }
+    last = "unregister" if MEMORIES[plan.memory] is Memory.REGISTERED else "kernels"
+    taken = [(span.start, 1) for span in spans if span.name == "synthesis"]
+    given = [(span.end, -1) for span in spans if span.name == last]
+    high = int(np.cumsum([step for _, step in sorted(taken + given)]).max())
+    pool = {
+        "high_water_bytes": high * sum(upload.bytes),
+        "high_water_buffers": high,
+        "allocated": pool_buffers(plan),
+        "reused": len(taken) - high,
+    }
     return {"ended": "done", "error": None, "clock": None, "hooks": None, "proofs": None, "pool": pool}
