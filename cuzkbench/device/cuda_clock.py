@@ -1,0 +1,89 @@
+"""The device clock on the host's time line: anchors, each an event bracketed by two host readings.
+
+An event is placed by its distance to the anchor taken last before it. CUDA gives that distance as float32
+milliseconds (resolution 2^-24 of it), so anchors are renewed every second: 0.06 µs of rounding, 4 µs of drift at the
+4 parts in a million seen on an H200, and half a bracket (3 to 6 µs) of offset.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+PERIOD_S = 1.0
+TRIES = 32
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An event, the host time of the middle of its bracket, half the bracket, and its place on the device's clock."""
+
+    event: Any
+    host_ns: int
+    bound_ns: int
+    device_ns: float  # since the first anchor, summed over neighbours so that no distance is long
+
+
+class CudaClock:
+    """Keeps anchors of one device; a background thread renews them."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._stream = device.cupy.cuda.Stream(non_blocking=True)
+        self._stop = threading.Event()
+        self.anchor = self._take(None, tries=4 * TRIES)
+        self.anchors = [self.anchor]
+        self._thread = threading.Thread(target=self._renew, name="cuda-clock", daemon=True)
+        self._thread.start()
+
+    def host_ns(self, anchor: Anchor, event: Any) -> int:
+        """Host time of an event recorded after (or just before) the anchor."""
+        return anchor.host_ns + round(self._elapsed_ns(anchor.event, event))
+
+    def fit(self) -> dict[str, float | None]:
+        """Offset of the last anchor, drift of the device clock over all of them, and the error bound of a mapping."""
+        first, last = self.anchors[0], self.anchors[-1]
+        span = last.host_ns - first.host_ns
+        drift = (last.device_ns - span) / span if span > 5_000_000_000 else None
+        worst = max(anchor.bound_ns for anchor in self.anchors)
+        age = max((b.host_ns - a.host_ns for a, b in zip(self.anchors, self.anchors[1:], strict=False)), default=0)
+        aged = 0.0 if drift is None else abs(drift) * age
+        return {
+            "offset_ns": last.host_ns - first.host_ns - round(last.device_ns),
+            "drift_ppm": None if drift is None else drift * 1e6,
+            "bound_ns": worst + aged,
+        }
+
+    def close(self) -> None:
+        """Stop renewing."""
+        self._stop.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        self._device.enter()
+        while not self._stop.wait(PERIOD_S):
+            anchor = self._take(self.anchor)
+            self.anchors.append(anchor)
+            self.anchor = anchor
+
+    def _take(self, before: Anchor | None, tries: int = TRIES) -> Anchor:
+        """The tightest of some brackets: the event happened between the two host readings."""
+        cuda, best = self._device.cupy.cuda, None
+        for _ in range(tries):
+            event = cuda.Event()
+            begin = time.perf_counter_ns()
+            event.record(self._stream)
+            while not event.done:
+                pass
+            end = time.perf_counter_ns()
+            if best is None or end - begin < best[0]:
+                best = (end - begin, begin, event)
+        assert best is not None
+        width, begin, event = best
+        device_ns = 0.0 if before is None else before.device_ns + self._elapsed_ns(before.event, event)
+        return Anchor(event, begin + width // 2, (width + 1) // 2, device_ns)
+
+    def _elapsed_ns(self, start: Any, end: Any) -> float:
+        return self._device.cupy.cuda.get_elapsed_time(start, end) * 1e6
