@@ -24,6 +24,9 @@ SOURCES = (
     "device/host_math.py",
     "field.py",
     "numba_cache.py",
+    "prover/circuit.py",
+    "prover/matrices.py",
+    "prover/synthesis.py",
 )
 """Modules whose text reaches compiled code, relative to the package."""
 
@@ -54,7 +57,7 @@ else:
 import numba  # noqa: E402  (the variable above must be set first)
 
 if _PATH is not None:
-    numba.config.CACHE_DIR = str(_PATH)  # numba may have been imported by somebody else before
+    numba.config.CACHE_DIR = str(_PATH)  # type: ignore[attr-defined]  # numba may have been imported by somebody else before
 
 compiled: Any = partial(numba.njit, nogil=True, cache=_PATH is not None)
 """The decorator of every compiled function: releases the GIL, keeps its result on disk."""
