@@ -1,0 +1,39 @@
+"""cuzkbench: why is the GPU of a zero-knowledge prover idle half the time, and what would fix it?
+
+`run(RunPlan(...))` makes a log, `read(path)` loads one, `analysis` explains it, `charts` draws it. Nothing heavy is
+imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cuzkbench import analysis, charts
+    from cuzkbench.logs import read
+    from cuzkbench.logs.log import Log
+    from cuzkbench.plan import RunPlan
+    from cuzkbench.runs import run
+
+__version__ = "0.1.0"
+__all__ = ["Log", "RunPlan", "__version__", "analysis", "charts", "read", "run"]
+
+_HOMES = {
+    "Log": "cuzkbench.logs.log",
+    "RunPlan": "cuzkbench.plan",
+    "read": "cuzkbench.logs",
+    "run": "cuzkbench.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("analysis", "charts"):
+        return import_module(f"cuzkbench.{name}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cuzkbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,6 @@
+"""`python -m cuzkbench` is the command `cuzkbench`."""
+
+from cuzkbench.cli import main
+
+if __name__ == "__main__":
+    main()

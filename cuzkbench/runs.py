@@ -1,0 +1,75 @@
+"""One run from plan to log: the prover on a device, or the simulator in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuzkbench.plan import RunPlan
+
+if TYPE_CHECKING:
+    from cuzkbench.logs.log import Log
+    from cuzkbench.progress import Progress
+
+SUFFIXES = (".jsonl", ".parquet")
+
+
+def plan_of(knobs: Mapping[str, Any]) -> RunPlan:
+    """The plan of a preset, if one is named, with every knob that is not None on top; raises ValueError."""
+    chosen = {name: value for name, value in knobs.items() if value is not None}
+    unknown = sorted(set(chosen) - {field.name for field in dataclasses.fields(RunPlan)})
+    if unknown:
+        accepted = ", ".join(field.name for field in dataclasses.fields(RunPlan))
+        raise ValueError(f"knob {unknown[0]!r}: one of {accepted}")
+    return RunPlan.named(**chosen) if "preset" in chosen else RunPlan(**chosen)
+
+
+def run(plan: RunPlan, path: str | Path | None = None, progress: Progress | None = None) -> Log:
+    """Run a plan and return its log, which is also written to `path` (.jsonl or .parquet) where one is given.
+
+    Raises ValueError (plan or path), MemoryError, DeviceError, OSError; what was finished by then is in the file.
+    """
+    if path is not None:
+        check_writable(Path(path))
+    if plan.device == "model":
+        from cuzkbench.simulate import simulate
+
+        log = simulate(plan)
+        if path is None:
+            return log
+        log.save(path)
+        return dataclasses.replace(log, path=str(path))
+    from cuzkbench.logs import read
+    from cuzkbench.prover.scheduler import run_plan
+
+    if path is not None:
+        run_plan(plan, Path(path), progress=progress)
+        return read(path)
+    with tempfile.TemporaryDirectory(prefix="cuzkbench-") as folder:
+        kept = Path(folder) / "run.jsonl"
+        run_plan(plan, kept, progress=progress)
+        return dataclasses.replace(read(kept), path=None)
+
+
+def check_writable(path: Path) -> None:
+    """Raise before any work where the log could not be written: ValueError for its name, OSError for its place."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"log {str(path)!r}: a name that ends in {' or '.join(SUFFIXES)}")
+    existed = path.exists()
+    with path.open("ab"):
+        pass
+    if not existed:
+        path.unlink()
+
+
+def run_command(path: Path, knobs: Mapping[str, Any]) -> None:
+    """`cuzkbench run`: progress on stderr while it goes on, a summary of the log on stdout at the end."""
+    from cuzkbench.progress import bars
+    from cuzkbench.tables import comparison, show
+
+    with bars() as progress:
+        log = run(plan_of(knobs), path, progress)
+    show(*comparison([log]))
