@@ -128,3 +128,21 @@ def test_merge_holds_at_epoch_sized_times(base):
     assert merged.group.tolist() == [0, 0, 1]
     assert (merged.start - base).tolist() == [0, 5, 0]
     assert (merged.end - base).tolist() == [1, 9, 4]
+
+
+@given(grouped, grouped)
+def test_overlap_within_vs_set_of_nanoseconds(rows, other):
+    merged = intervals.merge(columns(other, 0), columns(other, 1), columns(other, 2))
+    expected = [
+        len(set(range(start, end)) & count((s, e) for g, s, e, _ in other if g == group))
+        for group, start, end, _ in rows
+    ]
+    found = intervals.overlap_within(columns(rows, 0), columns(rows, 1), columns(rows, 2), merged)
+    assert found.tolist() == expected
+
+
+@given(bag)
+def test_deepest_vs_count_at_every_nanosecond(rows):
+    full = [(start, end) for start, end in rows if end > start]
+    expected = max((sum(start <= n < end for start, end in full) for n in range(LOW, HIGH)), default=0)
+    assert intervals.deepest(columns(full, 0), columns(full, 1)) == expected

@@ -157,3 +157,29 @@ def covers(instants: object, other: Intervals) -> np.ndarray:
     if len(other.start) == 0:
         return np.zeros(len(at), bool)
     return (index > 0) & (other.end[index - 1] > at)
+
+
+def overlap_within(group: object, start: object, end: object, other: Merged) -> np.ndarray:
+    """Nanoseconds of each row that the merged intervals of the row's own group cover, int64."""
+    groups, starts, ends = _int64(group), _int64(start), _int64(end)
+    instants, rank = np.unique(np.concatenate((other.start, starts, ends)), return_inverse=True)
+    key = np.concatenate((other.group, groups, groups)) * len(instants) + rank  # group first, then time
+    many, rows = len(other.start), len(starts)
+    total = np.concatenate((_int64([0]), np.cumsum(other.end - other.start)))
+
+    def before(keys: np.ndarray, at: np.ndarray) -> np.ndarray:
+        index = np.searchsorted(key[:many], keys, side="right")
+        last = np.maximum(index - 1, 0)
+        open_ = (index > 0) & (other.group[last] == groups)
+        return total[index] - np.where(open_, np.maximum(other.end[last] - at, 0), 0)
+
+    if many == 0:
+        return np.zeros(rows, np.int64)
+    return np.maximum(before(key[many + rows :], ends) - before(key[many : many + rows], starts), 0)
+
+
+def deepest(start: object, end: object) -> int:
+    """The largest number of rows that are open at one instant."""
+    starts, ends = np.sort(_int64(start)), np.sort(_int64(end))
+    open_ = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")
+    return int(open_.max(initial=0))
