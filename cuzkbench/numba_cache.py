@@ -25,7 +25,9 @@ SOURCES = (
     "field.py",
     "numba_cache.py",
     "prover/circuit.py",
+    "prover/fixed_base.py",
     "prover/matrices.py",
+    "prover/setup.py",
     "prover/synthesis.py",
 )
 """Modules whose text reaches compiled code, relative to the package."""

@@ -37,10 +37,10 @@ def _fill_twiddles(table: np.ndarray, roots: np.ndarray) -> None:
 
 
 @compiled
-def _fill_scales(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
-    """table[i] = first * s^reversed(i), the power of a shift that belongs to bit-reversed place i.
+def _fill_powers(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
+    """table[i] = first * base^reversed(i).
 
-    steps[k] = s^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
+    steps[k] = base^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
     """
     store(table, 0, first)
     bit, half = 0, 1
@@ -102,15 +102,19 @@ def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
     return table
 
 
+def reversed_powers(base: int, first: int, log2_size: int) -> np.ndarray:
+    """first * base^i for i < n in bit-reversed places (n x 4 limbs, Montgomery form)."""
+    steps = [_fr(pow(base, 1 << log2_size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
+    table = np.empty((1 << log2_size, 4), np.uint64)
+    _fill_powers(table, np.array(steps, np.uint64), _fr(first))
+    return table
+
+
 @lru_cache(maxsize=8)
 def _coset_scales(log2_size: int, inverse: bool) -> np.ndarray:
-    """g^i before the forward transform, g^-i / n after the inverse one, in bit-reversed places: n * 32 bytes, kept."""
-    size = 1 << log2_size
+    """g^i before the forward transform, g^-i / n after the inverse one: n * 32 bytes, kept."""
     shift = pow(curve.FR_GENERATOR, -1 if inverse else 1, curve.r)
-    steps = [_fr(pow(shift, size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
-    table = np.empty((size, 4), np.uint64)
-    _fill_scales(table, np.array(steps, np.uint64), _fr(pow(size, -1, curve.r) if inverse else 1))
-    return table
+    return reversed_powers(shift, pow(1 << log2_size, -1, curve.r) if inverse else 1, log2_size)
 
 
 def _vector(values: np.ndarray, log2_size: int) -> np.ndarray:
