@@ -1,0 +1,243 @@
+"""Chrome trace-event JSON, most of all PyTorch profiler traces -> Log. Times are decimal text turned into integers.
+
+GPU rows are recognised by category, copies and their memory by name; everything else that has an interval is kept as
+a host row. See FORMATS.md for what this format cannot tell.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuzkbench.events import LogFormatError
+from cuzkbench.logs.chrome_kinds import OWN, Kind, at_least, integer, kind_of, nanoseconds, own_kind
+from cuzkbench.logs.foreign import LATEST_NS, Foreign, launches, number, utc
+from cuzkbench.logs.json_events import Events
+from cuzkbench.logs.limits import Limits, Source, head
+from cuzkbench.logs.log import Log
+
+KEPT_FACTS = ("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version", "hip_runtime_version")
+KEPT_DEVICE = ("totalGlobalMem", "computeMajor", "computeMinor", "numSms")
+LATE_NS = 3_600_000_000_000  # a trace that starts later than an hour after its zero is shifted to its first event
+_PLAIN = (-1, -1, 0, -1, -1, -1)  # device, stream, bytes, correlation, partition, worker of a host row
+
+
+def sniff(first: bytes, path: Path) -> bool:
+    """Whether unpacked first bytes open a JSON object or array."""
+    return re.match(rb"(?:\xef\xbb\xbf)?\s*[\[{]", head(first)) is not None
+
+
+def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
+    """The log in one trace file; raises LogFormatError for one without any event, ValueError for several files."""
+    if more:
+        raise ValueError(f"{len(more) + 1} trace files: a Chrome trace is read from one file")
+    limits = Limits.of(max_bytes, max_rows)
+    source = Source(path, limits)
+    events, reader = Events(source), _Reader(path, limits)
+    for event in events:
+        reader.take(event)
+    if not events.found and events.cut is None:
+        raise LogFormatError(path, f"byte {source.taken}", "JSON, but without traceEvents: no trace")
+    if events.damaged:
+        reader.out.dropped["damaged stretches between events"] = events.damaged
+    return reader.log(events.facts, events.cut)
+
+
+class _Reader:
+    """Events one by one into columns; `log` turns the columns into rows."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path, self.limits, self.out = path, limits, Foreign("chrome", [path])
+        self.start, self.end, self.kind = array("q"), array("q"), array("q")
+        self.details = tuple(array("q") for _ in _PLAIN)
+        self.kinds: dict[Kind, int] = {}
+        self.seen: dict[Any, tuple[int, str]] = {}
+        self.devices: dict[object, int] = {}
+        self.open: dict[tuple[str, ...], list[tuple[dict[str, Any], int]]] = defaultdict(list)
+        self.samples: dict[str, list[tuple[int, float]]] = defaultdict(list)
+
+    def take(self, event: Any) -> None:
+        """One element of the array."""
+        ph = event.get("ph") if isinstance(event, dict) else None
+        if ph == "X":
+            start, length = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
+            if start is None or length is None:
+                self.out.dropped["X events without ts and dur"] += 1
+            elif start == 0 == length:
+                self.out.dropped["events at time 0 without duration"] += 1
+            else:
+                self.interval(event, start, start + length)
+        elif ph in ("B", "E", "b", "e", "C"):
+            time = nanoseconds(event.get("ts"))
+            if time is None or abs(time) >= LATEST_NS:
+                self.out.dropped[f"{ph} events without ts"] += 1
+            elif ph == "C":
+                self.sample(event, time)
+            else:
+                self.bracket(event, ph, time)
+        elif ph == "M":
+            self.out.read["metadata events"] += 1
+        elif ph in ("s", "t", "f"):
+            self.out.dropped["flow events: launches are joined by correlation"] += 1
+        elif isinstance(ph, str) and len(ph) == 1:
+            self.out.dropped["instants and other events without an interval"] += 1
+        else:
+            self.out.dropped["elements that are no trace event"] += 1
+
+    def interval(self, event: dict[str, Any], start: int, end: int) -> None:
+        """A row; what GPU rows, runtime calls and our own rows say of themselves stands in args."""
+        if end < start:
+            self.out.bounded["negative durations, taken as 0"] += 1
+            end = start
+        if not -LATEST_NS < start <= end < LATEST_NS:
+            self.out.dropped["times no run can have"] += 1
+            return
+        index, role = self.classify(event)
+        self.start.append(start)
+        self.end.append(end)
+        self.kind.append(index)
+        values = _PLAIN if role == "host" else self.detail(role, event)
+        for column, value in zip(self.details, values, strict=True):
+            column.append(value)
+        if len(self.start) & 0xFFFF == 0:
+            self.limits.rows(self.path, len(self.start))
+
+    def classify(self, event: dict[str, Any]) -> tuple[int, str]:
+        """The index of the event's kind in order of appearance, and its role."""
+        category, name, pid = event.get("cat"), event.get("name"), event.get("pid")
+        plain = isinstance(category, str) and isinstance(name, str) and isinstance(pid, str | int)
+        if plain and (known := self.seen.get((category, name, pid))):
+            return known
+        kind = kind_of(str(category), str(name), str(pid).startswith("Device"))
+        if category == OWN and isinstance(event.get("args"), dict):
+            try:
+                kind, plain = own_kind(str(name), event["args"]), False
+            except (LookupError, TypeError, ValueError):
+                self.out.bounded["rows of our own export that somebody changed, taken as host rows"] += 1
+        found = self.kinds.setdefault(kind, len(self.kinds)), kind.role
+        if plain:
+            self.seen[category, name, pid] = found
+        return found
+
+    def detail(self, role: str, event: dict[str, Any]) -> tuple[int, ...]:
+        """Device index, stream, bytes, correlation, partition and worker of a row."""
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        correlation = at_least(-1, args.get("correlation", args.get("correlationId")))
+        if role == "call":
+            return -1, -1, 0, correlation, -1, -1
+        place = args.get("gpu" if role == "own" else "device", event.get("pid"))
+        device = integer(place)
+        if device != -1:
+            device = self.devices.setdefault(str(place)[:200] if device is None else device, len(self.devices))
+        stream = at_least(-1, args.get("stream", event.get("tid")))
+        size = at_least(0, args.get("bytes"), LATEST_NS)
+        if role == "own":
+            return (
+                device,
+                stream,
+                size,
+                -1,
+                at_least(-1, args.get("partition"), 2**31),
+                at_least(-1, args.get("worker"), 2**15),
+            )
+        if size == 0 and "mem" in str(event.get("cat")).lower():
+            self.out.bounded["copies and memsets without a size"] += 1
+        return device, stream, size, correlation, -1, -1
+
+    def bracket(self, event: dict[str, Any], ph: str, time: int) -> None:
+        """B and E by thread, b and e by category and id: the innermost open one is closed."""
+        where = ("cat", "id", "id2") if ph in "be" else ("pid", "tid")
+        stack = self.open[(ph.lower(), *(str(event.get(name)) for name in where))]
+        if ph in "Bb":
+            stack.append((event, time))
+        elif stack:
+            begun, start = stack.pop()
+            self.interval(begun, start, time)
+        else:
+            self.out.dropped["E events that close nothing"] += 1
+
+    def sample(self, event: dict[str, Any], time: int) -> None:
+        """One COUNTER row a series."""
+        args, name = event.get("args"), str(event.get("name"))
+        for series, value in args.items() if isinstance(args, dict) else ():
+            try:
+                sampled = float(value)
+            except (TypeError, ValueError, OverflowError):
+                sampled = float("nan")
+            if np.isfinite(sampled):
+                self.samples[name if series == "value" else f"{name}.{series}"].append((time, sampled))
+            else:
+                self.out.dropped["counter samples that are no number"] += 1
+
+    def log(self, facts: dict[str, Any], cut_at: str | None) -> Log:
+        """The rows by way of arrays, launches joined to what they launched, and the header."""
+        latest = max(self.end, default=0)
+        for event, begun in [unclosed for stack in self.open.values() for unclosed in stack]:
+            self.out.bounded["B events never closed, taken to last until the trace ends"] += 1
+            self.interval(event, begun, max(begun, latest))
+        start, end, kind, *details = (np.array(a, np.int64) for a in (self.start, self.end, self.kind, *self.details))
+        device, stream, size, correlation, partition, worker = details
+        zero = int(start.min()) if len(start) and start.min() > LATE_NS else 0
+        numbers = number(self.path, list(self.devices))
+        gpu = np.array([*(numbers[key] for key in self.devices), -1], np.int64)[device]
+        table = list(self.kinds)
+        roles = np.array([known.role for known in table] or ["host"])
+        calls, operations = (
+            np.flatnonzero(np.isin(kind, np.flatnonzero(roles == role)) & (correlation >= 0))
+            for role in ("call", "device")
+        )
+        by = launches(correlation[calls], correlation[operations])
+        launch, launched = calls[by[by >= 0]], operations[by >= 0]
+        gpu[launch] = gpu[launched]
+        if len(numbers) == 1:  # a call of a process with one GPU concerns that GPU
+            gpu[np.isin(kind, np.flatnonzero(roles == "call"))] = next(iter(numbers.values()))
+        texts = {
+            name: [str(getattr(k, name)) for k in table] for name in ("phase", "lane", "memory", "name", "clock", "job")
+        }
+        self.out.add(
+            len(start),
+            **{name: (kind, values) for name, values in texts.items()},
+            start_ns=start - zero,
+            end_ns=end - zero,
+            gpu=gpu,
+            partition=partition,
+            worker=worker,
+            bytes=size,
+            stream=stream,
+            warmup=np.array([known.warmup for known in table], bool)[kind] if table else False,
+        )
+        times = start[launch] - zero, start[launched] - zero
+        self.out.launched(launch, *times, gpu=gpu[launched], stream=stream[launched])
+        for name, samples in self.samples.items():
+            times = np.array([time for time, _ in samples], np.int64) - zero
+            values = [value for _, value in samples]
+            self.out.add(
+                len(samples), phase="COUNTER", lane="CPU", name=name, start_ns=times, end_ns=times, value=values
+            )
+        for index, n in enumerate(np.bincount(kind, minlength=len(table))):
+            self.out.read[f"{table[index].category[:60]} events"] += int(n)
+        kept = {key: value for key in KEPT_FACTS if isinstance(value := facts.get(key), int | str)}
+        base = facts.get("baseTimeNanoseconds")
+        return self.out.log(
+            _gpus(numbers, facts.get("deviceProperties")),
+            kept | {"time_zero_ns": zero},
+            cut_at,
+            utc(base + zero) if type(base) is int else utc(zero) if zero > 10**18 else None,
+        )
+
+
+def _gpus(numbers: dict[object, int], properties: object) -> list[dict[str, Any]]:
+    """The header's list: what the trace calls each GPU, and the whitelisted properties."""
+    known = {p.get("id"): p for p in properties if isinstance(p, dict)} if isinstance(properties, list) else {}
+    gpus = []
+    for key, gpu in sorted(numbers.items(), key=lambda item: item[1]):
+        found = known.get(key, {})
+        entry = {"gpu": gpu, "device": str(found.get("name", "unknown device"))[:100], "device_id": key}
+        gpus.append(entry | {name: found[name] for name in KEPT_DEVICE if isinstance(found.get(name), int)})
+    return gpus
