@@ -24,6 +24,8 @@ from cuzkbench.logs.validate import complete_header, validate
 from cuzkbench.plan import RunPlan
 from cuzkbench.stages import MEMORIES, Stage, stages
 
+_ROW_NAMES = {"buffer": "wait", "wait": "lock", "hold": "lock"}  # where a row is called otherwise than its span
+
 
 class Span(NamedTuple):
     """What a partition did: a stage or synthesis, buffer, queue, wait, hold; `granted` is after its engine's wait."""
@@ -186,9 +188,9 @@ def _rows(spans: list[Span], plan: RunPlan, costs: Costs, upload: Upload) -> pd.
                     kind = Memory.PINNED if memory is Memory.PAGEABLE and copy == "witness" else memory
                     out.append((*who, copy, from_ns, to_ns, size, kind))
         elif phase is Phase.D2H:
-            out.append((*who, name, start, end, costs.download_bytes, Memory.PINNED))
+            out.append((*who, "results", start, end, costs.download_bytes, Memory.PINNED))
         else:
-            out.append((*who, name, start, end, 0, Memory.NONE))
+            out.append((*who, _ROW_NAMES.get(name, name), start, end, 0, Memory.NONE))
     names = ("partition", "gpu", "worker", "phase", "lane", "name", "start_ns", "end_ns", "bytes", "memory")
     rows = pd.DataFrame(dict(zip(names, zip(*out, strict=True), strict=True)))
     for name in ("phase", "lane", "memory"):

@@ -1,0 +1,323 @@
+"""A log's own stages as the simulator's input, and what a simulation of them comes to: for theories and what-if.
+
+A stage's duration runs from the end of the stage before it (or from the lock's or the bus's grant) to the end of its
+own rows, so that latency between rows stays in the replay. The bus serves one copy at a time: a copy's time on it
+begins when the copy before it ended, if that was later than its own turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cuzkbench.analysis import intervals
+from cuzkbench.analysis.metrics import metrics, partitions
+from cuzkbench.analysis.rates import LineRate, line_rate
+from cuzkbench.analysis.rows import KIND, Rows, Table
+from cuzkbench.costs import Work
+from cuzkbench.events import Memory, Phase
+from cuzkbench.logs.log import Log
+from cuzkbench.plan import RunPlan
+from cuzkbench.simulate import Shape, Span, pool_buffers, simulate_core
+from cuzkbench.stages import MEMORIES, Stage, stages
+
+TOLERANCE = 0.05  # a replay that misses the log's own cadence by more cannot be trusted with a change
+MOST_COPIES = 8  # of one upload that are kept apart
+MOST_PARTITIONS = 2000  # of one log that are replayed, about 0.1 s; longer logs repeat themselves
+NEVER = -1
+
+
+class CannotReplay(ValueError):
+    """Why a log cannot be replayed: what it lacks, or that its replay goes another way."""
+
+
+class Copy(NamedTuple):
+    """One copy of an upload: its time on the bus, its size, and where it came from."""
+
+    ns: int
+    bytes: int
+    memory: Memory
+
+
+class Outcome(NamedTuple):
+    """What a run comes to by the definitions of metrics: means over its GPUs, warm-up left out."""
+
+    cadence_ns: float
+    utilisation: float
+    idle_ns: int  # summed over GPUs, as window_ns
+    window_ns: int
+    prove_start_ns: float  # median
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the log's partitions took (`work`, in order of synthesis), what served them (`shape`), what it came to."""
+
+    shape: Shape
+    work: Work
+    warmup: list[bool]
+    lock: str  # the plan's, or as the rows show
+    memory: str
+    copies: list[list[Copy]]
+    ring_ns: list[int]  # threads filling the pinned ring
+    rate: LineRate  # towards the device, under the log's own CPU load
+    measured: Outcome
+
+    def run(self, shape: Shape | None = None, work: Work | None = None, chosen: Sequence[int] | None = None) -> Outcome:
+        """Simulate, with another shape, other durations, or other partitions in their place."""
+        work, warmup = work or self.work, self.warmup
+        if chosen is not None:
+            work, warmup = work.take(chosen), [warmup[k] for k in chosen]
+        return outcome(simulate_core(shape or self.shape, work), work, warmup)
+
+    def own(self) -> Outcome:
+        """The replay without a change; raises CannotReplay where it misses the log's own cadence."""
+        own = self.run()
+        missed = own.cadence_ns / self.measured.cadence_ns - 1
+        if abs(missed) > TOLERANCE:
+            raise CannotReplay(f"the replay of the log's own stages misses its cadence by {missed:+.1%}")
+        return own
+
+    def at_line_rate(self, kind: Memory) -> list[tuple[int, ...]]:
+        """The uploads with every copy of that kind at line rate, none slower than it was."""
+        return [
+            tuple(min(copy.ns, int(self.rate.ns(copy.bytes))) if copy.memory is kind else copy.ns for copy in upload)
+            for upload in self.copies
+        ]
+
+    def mended(self, copies: list[tuple[int, ...]] | None = None, **durations: list[int]) -> Work:
+        """The log's work with other uploads or stage durations."""
+        changed = dict(self.work.stages) | durations
+        return dataclasses.replace(self.work, stages=changed, copies=copies or self.work.copies)
+
+
+def outcome(spans: list[Span], work: Work, warmup: Sequence[bool]) -> Outcome:
+    """What simulated spans come to."""
+    kernels: dict[int, list[tuple[int, int, int]]] = {}
+    picked: dict[int, int] = {}
+    last: dict[int, tuple[int, int]] = {}
+    for name, k, gpu, _, _, granted, end in spans:
+        if name == "kernels":
+            begin = granted + work.lead_ns[k]
+            kernels.setdefault(gpu, []).append((begin, begin + work.extent_ns[k], k))
+        elif name == "queue":
+            picked[k] = end
+        if gpu >= 0 and name != "hold":
+            last[k] = (gpu, end + work.tail_ns[k])
+    window = busy = 0.0
+    completions: dict[int, list[int]] = {}
+    for k, (gpu, end) in last.items():
+        if not warmup[k]:
+            completions.setdefault(gpu, []).append(end)
+    for rows in kernels.values():
+        if measured := [begin for begin, _, k in rows if not warmup[k]]:
+            first, final = min(measured), max(end for _, end, _ in rows)
+            window += final - first
+            busy += sum(work.busy_ns[k] * max(0, e - max(b, first)) / max(1, e - b) for b, e, k in rows)
+    gaps = [(max(ends) - min(ends)) / (len(ends) - 1) for ends in completions.values() if len(ends) > 1]
+    starts = [end - picked[k] for rows in kernels.values() for _, end, k in rows if not warmup[k]]
+    return Outcome(
+        sum(gaps) / len(gaps) if gaps else 0.0,
+        busy / window if window else 0.0,
+        round(window - busy),
+        round(window),
+        float(np.median(starts or 0)),
+    )
+
+
+def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None) -> Replay:
+    """The log, or the partitions that completed in a part of it, as input; `rate` in GB/s overrides the line rate.
+
+    Raises CannotReplay with what the log lacks.
+    """
+    table = Table.of(log)
+    proofs = partitions(log)
+    proofs = proofs[proofs["kernel_last_ns"].notna() & proofs["completion_ns"].notna()]
+    inside = proofs["completion_ns"].between(start_ns or -(2**62), end_ns or 2**62)
+    proofs = proofs[inside]
+    if not len(proofs):
+        raise CannotReplay("the log has no kernels whose partition is known")
+    if min(proofs["gpu"].min(), proofs["worker"].min()) < 0:
+        raise CannotReplay("the log does not say which GPU and worker proved which partition")
+    figures = metrics(log, rate, start_ns, end_ns)
+    if not (figures["cadence_ns"] > 0).any():
+        raise CannotReplay("fewer than two measured partitions on every GPU: no cadence")
+    window, idle = int(figures["window_ns"].sum()), int(figures["idle_ns"].sum())
+    starts = float(proofs.loc[~proofs["warmup"], "prove_start_ns"].median())
+    measured = Outcome(figures["cadence_ns"].mean(), 1 - idle / max(1, window), idle, window, starts)
+
+    life = _Life(table.rows, proofs)
+    plan = RunPlan.from_mapping(log.header["plan"]) if log.header["plan"] else None
+    lock, memory = (plan.lock, plan.memory) if plan else _policies(life)
+    emulated = log.kind == "emulated"  # its bus takes turns copy by copy
+    listed = stages(lock, memory)
+    durations, lead, copies, interleaved = life.walk(listed)
+    tail = life.free_workers(durations)
+    made = life.first(Phase.SYNTHESIS), life.last(Phase.SYNTHESIS)
+    durations["synthesis"] = made[1] - made[0]
+    order = np.lexsort((life.picked, made[1], made[0]))[:MOST_PARTITIONS]
+    extent = life.kernels[1] - life.kernels[0]
+    busy = proofs["kernel_ns"].to_numpy(np.int64)
+    copies = [copies[k] for k in order]
+    work = Work(
+        {name: values[order].tolist() for name, values in durations.items()},
+        [tuple(copy.ns for copy in upload) for upload in copies],
+        *(values[order].tolist() for values in (lead, extent, busy, tail)),
+    )
+    shape = _shape(log, plan, listed, proofs, table.rows.of(Phase.SYNTHESIS))
+    return Replay(
+        dataclasses.replace(shape, interleaved=emulated if interleaved is None else interleaved),
+        work,
+        proofs["warmup"].to_numpy()[order].tolist(),
+        lock,
+        memory,
+        copies,
+        proofs["stage_ns"].to_numpy(np.int64)[order].tolist(),
+        line_rate(log, table.rows, Phase.H2D, rate),
+        measured,
+    )
+
+
+class _Life:
+    """When each partition's phases first started and last ended: int64, NEVER where it has no such rows."""
+
+    def __init__(self, rows: Rows, proofs: pd.DataFrame) -> None:
+        place = np.full(max(int(rows.who.max(initial=0)), int(proofs.index.max())) + 1, NEVER)
+        place[proofs.index] = np.arange(len(proofs))
+        self.rows = rows.take((rows.who >= 0) & (place[rows.who] != NEVER))
+        self.who, self.count = place[self.rows.who], len(proofs)
+        self.gpu, self.worker = (proofs[name].to_numpy(np.int64) for name in ("gpu", "worker"))
+        self.picked = proofs["pickup_ns"].to_numpy(np.int64)
+        self.kernels = tuple(proofs[name].to_numpy(np.int64) for name in ("kernel_first_ns", "kernel_last_ns"))
+        self.on_worker = self.rows.worker >= 0
+        self.hold = self.first(Phase.LOCK_HOLD), self.last(Phase.LOCK_HOLD)
+
+    def first(self, phase: Phase, where: np.ndarray | bool = True) -> np.ndarray:
+        """Earliest start of a phase."""
+        chosen = self.rows.among([phase]) & where
+        out = np.full(self.count, 2**62)
+        np.minimum.at(out, self.who[chosen], self.rows.start[chosen])
+        return np.where(out == 2**62, NEVER, out)
+
+    def last(self, phase: Phase, where: np.ndarray | bool = True) -> np.ndarray:
+        """Latest end of a phase."""
+        chosen = self.rows.among([phase]) & where
+        out = np.full(self.count, NEVER)
+        np.maximum.at(out, self.who[chosen], self.rows.end[chosen])
+        return out
+
+    def walk(self, listed: Sequence[Stage]) -> tuple[dict[str, np.ndarray], np.ndarray, list[list[Copy]], bool | None]:
+        """Durations by stage, the kernels' lead, the copies, and whether uploads interleave (None: none met)."""
+        asked = self.first(Phase.LOCK_WAIT)
+        asked = np.where(asked == NEVER, self.hold[0], asked)
+        locked = [stage.name for stage in listed if stage.locked]
+        durations: dict[str, np.ndarray] = {}
+        now, lead, copies, interleaved = self.picked, np.zeros(self.count, np.int64), [], None
+        for stage in listed:
+            if stage.name == locked[0]:
+                if durations:  # latency before the lock is asked for: PREP takes it, whatever the stage before
+                    durations["prep"] += np.where(asked == NEVER, 0, np.maximum(0, asked - now))
+                now = np.maximum(now, self.hold[0])
+            if stage.phase is Phase.H2D:
+                copies, interleaved = self._copies(now, stage.staged)
+                now = np.maximum(now, self.last(Phase.H2D, self.on_worker))
+                continue
+            where = self.on_worker.copy()
+            if stage.phase is Phase.ALLOC:
+                early = self.rows.end <= self.kernels[0][self.who]
+                where &= early if stage.name == "register" else ~early
+            elif stage.phase is Phase.PREP and not stage.locked:  # what it does inside the hold is not this stage's
+                where &= (self.hold[0][self.who] == NEVER) | (self.rows.start < self.hold[0][self.who])
+            begin = now
+            if stage.phase is Phase.KERNEL:
+                begin = np.maximum(now, self._kernels_before())
+                lead = np.maximum(0, self.kernels[0] - begin)
+            now = np.maximum(begin, self.last(stage.phase, where))
+            if stage.name == locked[-1]:
+                now = np.maximum(now, self.hold[1])
+            durations[stage.name] = now - begin
+        self.done = now
+        return durations, lead, copies, interleaved
+
+    def _kernels_before(self) -> np.ndarray:
+        """When the kernels of the partition before on the same GPU ended."""
+        out = np.full(self.count, NEVER)
+        for number in np.unique(self.gpu):
+            at = np.flatnonzero(self.gpu == number)
+            at = at[np.lexsort((self.kernels[1][at], self.kernels[0][at]))]
+            out[at[1:]] = np.maximum.accumulate(self.kernels[1][at])[:-1]
+        return out
+
+    def _copies(self, turn: np.ndarray, whole: bool) -> tuple[list[list[Copy]], bool | None]:
+        """Each partition's copies from its turn on; `whole` joins those of one upload."""
+        rows = self.rows.take(self.rows.among([Phase.H2D]) & self.on_worker)
+        who = self.who[self.rows.among([Phase.H2D]) & self.on_worker]
+        start, end, size, kind, gpu = rows.start, rows.end, rows.bytes, rows.memory, rows.gpu
+        if whole or np.bincount(who, minlength=1).max() > MOST_COPIES:
+            joined, at, which = np.unique(who, return_index=True, return_inverse=True)
+            start, end = (limit[joined] for limit in (self.first(Phase.H2D), self.last(Phase.H2D, self.on_worker)))
+            size, kind, gpu, who = np.bincount(which, size).astype(np.int64), kind[at], gpu[at], joined
+        out: list[list[Copy]] = [[] for _ in range(self.count)]
+        bus: dict[int, int] = {}
+        own, kinds, turns = turn.tolist(), list(Memory), []
+        for i in np.lexsort((who, start, end)).tolist():
+            k, g, until = int(who[i]), int(gpu[i]), int(end[i])
+            out[k].append(Copy(max(0, until - max(own[k], bus.get(g, NEVER))), int(size[i]), kinds[kind[i]]))
+            own[k] = bus[g] = until
+            turns.append((g, k))
+        turns.sort(key=lambda one: one[0])  # by GPU, then by time
+        over = self.last(Phase.H2D, self.on_worker)
+        met = any(
+            intervals.deepest(turn[mine], over[mine]) > 1
+            for g in bus
+            if (mine := (self.gpu == g) & (over > turn)).any()
+        )
+        changes = sum(one != other for one, other in pairwise(turns)) + 1
+        return out, (changes > len(set(turns))) if met else None
+
+    def free_workers(self, durations: dict[str, np.ndarray]) -> np.ndarray:
+        """Let FINISH last until its worker could take the next partition; by how much the proof was done later.
+
+        A worker that had a partition waiting and took it late was busy meanwhile; one that took the next before FINISH
+        ended left it to another thread.
+        """
+        ready, free = self.last(Phase.SYNTHESIS), self.done.copy()
+        order = np.lexsort((self.picked, self.worker, self.gpu))
+        for one, following in pairwise(order):
+            if (self.gpu[one], self.worker[one]) == (self.gpu[following], self.worker[following]):
+                waited = ready[following] <= self.done[one]
+                free[one] = self.picked[following] if waited else min(free[one], self.picked[following])
+        free = np.maximum(free, self.done - durations["finish"])
+        tail = self.done - free
+        durations["finish"] -= tail
+        return tail
+
+
+def _policies(life: _Life) -> tuple[str, str]:
+    """Lock and memory as the rows show them: the first stage that most partitions begin under the lock."""
+    lock = "narrow"
+    for name, phase in (("device", Phase.H2D), ("coarse", Phase.PREP)):
+        first = life.first(phase)
+        both = (first != NEVER) & (life.hold[0] != NEVER)
+        if both.any() and np.mean(first[both] >= life.hold[0][both]) > 0.5:
+            lock = name
+    copies = life.rows.of(Phase.H2D)
+    bytes_of = {name: int(copies.bytes[copies.memory == KIND[kind]].sum()) for name, kind in MEMORIES.items()}
+    return lock, max(bytes_of, key=lambda name: bytes_of[name])
+
+
+def _shape(log: Log, plan: RunPlan | None, listed: tuple[Stage, ...], proofs: pd.DataFrame, synthesis: Rows) -> Shape:
+    """What served the partitions: the plan's, or as many workers and as much synthesis at once as the rows show."""
+    if plan and plan.synthesis_workers and plan.queue_depth:
+        pool = (log.trailer or {}).get("pool") or {}
+        buffers = pool.get("allocated") or pool_buffers(plan)
+        return Shape(listed, plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth, buffers)
+    gpus = proofs.groupby("gpu")["worker"].nunique()
+    at_once = max(1, intervals.deepest(synthesis.start, synthesis.end))
+    return Shape(listed, int(gpus.max()), len(gpus), at_once, float("inf"))

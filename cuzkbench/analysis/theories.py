@@ -1,0 +1,196 @@
+"""Seven theories of why the GPU idles, each tested by mending that fault alone in a replay of the log's own stages.
+
+A cause says what the GPU waited for; a theory says what change helps. Supported: the mend removes at least 3 % of the
+window; rejected: under 1 %; between, or where the replay misses the log's own cadence by over 5 %: cannot tell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cuzkbench.analysis.replay import CannotReplay, Outcome, Replay, replay
+from cuzkbench.costs import Work
+from cuzkbench.events import Lane, Memory, Phase
+from cuzkbench.logs.log import Log
+from cuzkbench.simulate import Shape
+from cuzkbench.stages import Stage
+
+SUPPORTED_FROM, REJECTED_BELOW, HEALTHY_FROM = 0.03, 0.01, 0.95
+VERDICTS = ("supported", "cannot tell", "rejected")
+
+
+class Verdict(NamedTuple):
+    """What the log says of one theory. `evidence`: {what, value, unit, rows}, rows by place in the frame."""
+
+    name: str
+    verdict: str
+    explained_idle_ns: int  # idle that the mend removes, summed over GPUs
+    predicted_cadence_ns: int | None
+    why: str
+    evidence: list[dict[str, Any]]
+
+
+class Mend(NamedTuple):
+    """A run with one fault mended, or why the log cannot say what that would be."""
+
+    shape: Shape | None
+    work: Work | None
+    words: str
+
+
+def _unlocked(run: Replay, lifted: Callable[[Stage], bool]) -> Shape:
+    listed = tuple(dataclasses.replace(s, locked=s.locked and not lifted(s)) for s in run.shape.stages)
+    return dataclasses.replace(run.shape, stages=listed)
+
+
+def _lock_covers_cpu(run: Replay) -> Mend:
+    shape = _unlocked(run, lambda stage: stage.lane is Lane.CPU)
+    where = next((i for i, stage in enumerate(shape.stages) if stage.staged and stage.locked), None)
+    if where is None:
+        return Mend(shape, run.work, "PREP, ALLOC, STAGE and FINISH outside the lock")
+    ring = Stage(Phase.STAGE, Lane.CPU, "ring", locked=False)
+    shape = dataclasses.replace(shape, stages=(*shape.stages[:where], ring, *shape.stages[where:]))
+    return Mend(shape, run.mended(run.at_line_rate(Memory.STAGED), ring=run.ring_ns), "staging outside the lock too")
+
+
+def _lock_covers_transfer(run: Replay) -> Mend:
+    shape = _unlocked(run, lambda stage: stage.phase in (Phase.H2D, Phase.D2H))
+    return Mend(shape, run.work, "the lock released for H2D and D2H and taken again")
+
+
+def _bounce_buffer(run: Replay) -> Mend:
+    kinds = {copy.memory for upload in run.copies for copy in upload}
+    if not kinds or kinds == {Memory.UNKNOWN}:
+        return Mend(None, None, "the log does not say from which memory the uploads came")
+    if Memory.PAGEABLE not in kinds:
+        return Mend(run.shape, run.work, "no copy is from pageable memory")
+    words = f"pageable copies at the line rate of {run.rate.gb_s:.1f} GB/s ({run.rate.source})"
+    return Mend(run.shape, run.mended(run.at_line_rate(Memory.PAGEABLE)), words)
+
+
+def _single_worker(run: Replay) -> Mend:
+    more = run.shape.workers + 1
+    pool = run.shape.pool and run.shape.pool + run.shape.gpus
+    shape = dataclasses.replace(run.shape, workers=more, pool=pool)
+    return Mend(shape, run.work, f"{more} workers a GPU instead of {run.shape.workers}")
+
+
+def _synthesis_starved(run: Replay) -> Mend:
+    if not any(run.work.stages["synthesis"]):
+        return Mend(None, None, "the log has no SYNTHESIS rows")
+    return Mend(run.shape, run.mended(synthesis=[0] * len(run.work)), "synthesis in no time")
+
+
+def _allocation_stalls(run: Replay) -> Mend:
+    none = {name: [0] * len(run.work) for name in ("register", "unregister") if name in run.work.stages}
+    return Mend(dataclasses.replace(run.shape, pool=None), run.mended(**none), "host buffers in no time")
+
+
+MENDS: dict[str, Callable[[Replay], Mend]] = {
+    "bounce-buffer": _bounce_buffer,
+    "lock-covers-transfer": _lock_covers_transfer,
+    "lock-covers-cpu": _lock_covers_cpu,
+    "single-worker": _single_worker,
+    "synthesis-starved": _synthesis_starved,
+    "allocation-stalls": _allocation_stalls,
+}
+
+
+def theories(
+    log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
+) -> pd.DataFrame:
+    """One row a theory (the fields of Verdict), what explains most idle first, of the log or a part of it.
+
+    `line_rate` in GB/s overrides what the log knows. A log that lacks something gives "cannot tell", never an error.
+    """
+    try:
+        run = replay(log, line_rate, start_ns, end_ns)
+    except CannotReplay as lack:
+        names = (*MENDS, "compute-bound")
+        verdicts = [Verdict(name, "cannot tell", 0, None, str(lack), _evidence(log, name)) for name in names]
+        return pd.DataFrame(verdicts, columns=Verdict._fields)
+    try:
+        own: Outcome | str = run.own()
+    except CannotReplay as miss:
+        own = str(miss)
+    verdicts = [_judge(run, own, name, _evidence(log, name)) for name in MENDS]
+    verdicts.append(_compute_bound(run))
+    verdicts.sort(key=lambda v: (VERDICTS.index(v.verdict), -v.explained_idle_ns))
+    return pd.DataFrame(verdicts, columns=Verdict._fields).astype({"predicted_cadence_ns": "Int64"})
+
+
+def _judge(run: Replay, own: Outcome | str, name: str, evidence: list[dict[str, Any]]) -> Verdict:
+    if isinstance(own, str):
+        return Verdict(name, "cannot tell", 0, None, own, evidence)
+    mend = MENDS[name](run)
+    if mend.shape is None:
+        return Verdict(name, "cannot tell", 0, None, mend.words, evidence)
+    mended = run.run(mend.shape, mend.work)
+    share = (own.idle_ns - mended.idle_ns) / own.window_ns
+    verdict = "supported" if share >= SUPPORTED_FROM else "rejected" if share < REJECTED_BELOW else "cannot tell"
+    predicted = round(mended.cadence_ns * run.measured.cadence_ns / own.cadence_ns)
+    why = (
+        f"{mend.words}: idle falls by {max(0.0, share):.1%} of the window, "
+        f"cadence from {run.measured.cadence_ns / 1e9:.3g} to {predicted / 1e9:.3g} s"
+    )
+    return Verdict(name, verdict, max(0, round(share * run.measured.window_ns)), predicted, why, evidence)
+
+
+def _compute_bound(run: Replay) -> Verdict:
+    busy = run.measured.utilisation
+    verdict = "supported" if busy >= HEALTHY_FROM else "rejected"
+    evidence = [{"what": "kernel utilisation", "value": busy, "unit": "1", "rows": []}]
+    why = f"kernels run {busy:.1%} of the window; healthy from {HEALTHY_FROM:.0%}"
+    return Verdict("compute-bound", verdict, 0, round(run.measured.cadence_ns), why, evidence)
+
+
+def _evidence(log: Log, name: str) -> list[dict[str, Any]]:
+    """Numbers that a reader can check in the log, with the rows that show them best (three at most, longest first)."""
+    frame = log.frame[~log.frame["warmup"].to_numpy()]
+    phase = frame["phase"]
+    took = frame["end_ns"] - frame["start_ns"]
+
+    def fact(what: str, rows: pd.Series, value: Any = None, unit: str = "ns") -> list[dict[str, Any]]:
+        if not rows.any():
+            return []
+        worst = took[rows].sort_values(ascending=False, kind="stable").index[:3]
+        return [
+            {
+                "what": what,
+                "value": int(took[rows].sum()) if value is None else value,
+                "unit": unit,
+                "rows": [*map(int, worst)],
+            }
+        ]
+
+    if name == "bounce-buffer":
+        rows = (phase == Phase.H2D) & (frame["memory"] == Memory.PAGEABLE) & (took > 0)
+        rate = float((frame["bytes"][rows] / took[rows]).median()) if rows.any() else None
+        return fact("median rate of pageable copies", rows, rate, "GB/s")
+    if name in ("lock-covers-cpu", "lock-covers-transfer"):
+        cpu = [Phase.PREP, Phase.ALLOC, Phase.STAGE, Phase.FINISH]
+        rows = phase.isin(cpu if name == "lock-covers-cpu" else [Phase.H2D, Phase.D2H]) & _under_lock(frame)
+        return fact("under the lock", rows) + fact("waiting for the lock", phase == Phase.LOCK_WAIT)
+    if name == "single-worker":
+        workers = frame[phase == Phase.KERNEL].groupby("gpu", observed=True)["worker"].nunique()
+        return [{"what": "workers a GPU", "value": int(workers.max()), "unit": "1", "rows": []}] if len(workers) else []
+    if name == "synthesis-starved":
+        return fact("synthesis", phase == Phase.SYNTHESIS)
+    return fact("waiting for or making host buffers", phase == Phase.ALLOC)
+
+
+def _under_lock(frame: pd.DataFrame) -> np.ndarray:
+    """Which rows lie within a hold of their own partition."""
+    holds = frame[frame["phase"] == Phase.LOCK_HOLD].groupby(["job", "partition"], observed=True)
+    first, last = holds["start_ns"].min().rename("held"), holds["end_ns"].max().rename("freed")
+    both = (
+        frame[["job", "partition", "start_ns", "end_ns"]]
+        .join(first, on=["job", "partition"])
+        .join(last, on=["job", "partition"])
+    )
+    return ((both["start_ns"] >= both["held"]) & (both["end_ns"] <= both["freed"])).to_numpy()

@@ -1,0 +1,154 @@
+"""What a change of the plan would do, predicted from one log alone: its own stages, re-simulated with the change.
+
+The middle is the replay in the log's own order; low and high are the 5th and 95th percentile of replays in which the
+measured partitions are drawn with replacement. Agreement of the model with itself is no evidence: what counts is the
+measured cadence of the changed plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cuzkbench.analysis.replay import CannotReplay, Replay, replay
+from cuzkbench.costs import Work
+from cuzkbench.events import Memory
+from cuzkbench.logs.log import Log
+from cuzkbench.simulate import Shape
+from cuzkbench.stages import LOCKS, MEMORIES, stages
+
+RESAMPLES = 30
+LEAST_GAIN = 0.01  # a change that gains less is none
+CHANGES = ("memory", "lock", "workers", "synthesis_workers", "link_gb_s")
+
+
+class Unsupported(ValueError):
+    """What the log has never seen, and so cannot predict."""
+
+
+class Change(NamedTuple):
+    """One plan change and the cadence that the log predicts for it."""
+
+    changes: dict[str, Any]
+    cadence_ns: float
+
+
+def whatif(
+    log: Log, line_rate: float | None = None, resamples: int = RESAMPLES, seed: int = 0, **changes: Any
+) -> dict[str, Any]:
+    """The mapping of `whatif --json` for changes of memory, lock, workers, synthesis_workers or link_gb_s.
+
+    `link_gb_s` gives every copy that rate, `line_rate` says what a pinned one would reach. Raises ValueError for other
+    names and values.
+    """
+    _check(changes)
+    out: dict[str, Any] = {"changes": changes, "measured_cadence_ns": None, "predicted": None, "supported": False}
+    try:
+        run = replay(log, line_rate)
+        out["measured_cadence_ns"] = round(run.measured.cadence_ns)
+        run.own()
+        shape, work, words = apply(run, **changes)
+    except (CannotReplay, Unsupported) as lack:
+        return out | {"why": str(lack)}
+    middle = run.run(shape, work)
+    rng = np.random.default_rng(seed)
+    measured = [k for k, warm in enumerate(run.warmup) if not warm]
+    drawn = [middle]
+    for _ in range(resamples):
+        chosen = list(range(len(run.warmup)))
+        for k, other in zip(measured, rng.choice(measured, len(measured)).tolist(), strict=True):
+            chosen[k] = other
+        drawn.append(run.run(shape, work, chosen))
+    predicted = {
+        "cadence_ns": _interval([o.cadence_ns for o in drawn], round),
+        "kernel_utilisation": _interval([o.utilisation for o in drawn], float),
+        "prove_start_ms": _interval([o.prove_start_ns / 1e6 for o in drawn], float),
+    }
+    return out | {"predicted": predicted, "supported": True, "why": words}
+
+
+def _interval(values: list[float], kind: Any) -> list[Any]:
+    """Low, middle (the first value) and high."""
+    low, high = np.percentile(values, (5, 95))
+    return [kind(min(low, values[0])), kind(values[0]), kind(max(high, values[0]))]
+
+
+def _check(changes: dict[str, Any]) -> None:
+    for name, value in changes.items():
+        if name not in CHANGES:
+            raise ValueError(f"what-if {name!r}: one of {', '.join(CHANGES)}")
+        accepted = {"memory": MEMORIES, "lock": LOCKS}.get(name)
+        if accepted and value not in accepted:
+            raise ValueError(f"{name} {value!r}: one of {', '.join(accepted)}")
+        most = {"workers": 8, "synthesis_workers": 256}.get(name)
+        if most and not (isinstance(value, int) and 1 <= value <= most):
+            raise ValueError(f"{name} {value!r}: from 1 to {most}")
+        if name == "link_gb_s" and not value > 0:
+            raise ValueError(f"link_gb_s {value!r}: above 0")
+
+
+def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
+    """The changed shape and work, and the words for what they rest on; raises Unsupported."""
+    lock, memory = changes.get("lock", run.lock), changes.get("memory", run.memory)
+    work, words = run.work, "every stage time as in the log"
+    if memory != run.memory:
+        if MEMORIES[memory] is not Memory.PINNED:
+            raise Unsupported(f"the log has no {memory} copy, and only the pinned rate is known without one")
+        if run.memory == "registered":
+            words = "registered copies as in the log, nothing to register"
+        elif not any(copy.memory is MEMORIES[run.memory] for upload in run.copies for copy in upload):
+            raise Unsupported("the log does not say from which memory its copies came")
+        else:
+            work = run.mended(run.at_line_rate(MEMORIES[run.memory]))
+            rate = run.rate
+            words = (
+                f"{run.memory} copies at the line rate of {rate.gb_s:.1f} GB/s ({rate.source}), the rest as in the log"
+            )
+    if "link_gb_s" in changes:
+        link = float(changes["link_gb_s"])
+        copies = [tuple(round(copy.bytes / link) for copy in upload) for upload in run.copies]
+        work, words = run.mended(copies), f"every copy at {link:g} GB/s, the rest as in the log"
+    shape = dataclasses.replace(
+        run.shape,
+        stages=stages(lock, memory),
+        workers=changes.get("workers", run.shape.workers),
+        synthesis_workers=changes.get("synthesis_workers", run.shape.synthesis_workers),
+    )
+    if shape.pool:
+        more = (shape.workers - run.shape.workers) * shape.gpus + shape.synthesis_workers - run.shape.synthesis_workers
+        shape = dataclasses.replace(shape, pool=max(1, shape.pool + more))
+    return shape, work, words
+
+
+def candidates(run: Replay) -> list[dict[str, Any]]:
+    """The single changes that `best_change` tries, in the order that breaks ties."""
+    out: list[dict[str, Any]] = [{"memory": memory} for memory in ("pinned", "registered", "staged", "pageable")]
+    out += [{"lock": lock} for lock in ("narrow", "device", "coarse")]
+    out = [change for change in out if change not in ({"memory": run.memory}, {"lock": run.lock})]
+    return out + ([{"workers": run.shape.workers + 1}] if run.shape.workers < 8 else [])
+
+
+def best_change(
+    log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
+) -> dict[str, Any] | None:
+    """The one change of memory, lock or workers that gains most; None where none gains 1 % or the log cannot tell."""
+    try:
+        run = replay(log, line_rate, start_ns, end_ns)
+        own = run.own()
+    except CannotReplay:
+        return None
+    best: Change | None = None
+    for changes in candidates(run):
+        try:
+            shape, work, _ = apply(run, **changes)
+        except Unsupported:
+            continue
+        found = run.run(shape, work)
+        if best is None or found.cadence_ns < best.cadence_ns * (1 - 1e-3):
+            best = Change(changes, found.cadence_ns)
+    if best is None or (gain := 1 - best.cadence_ns / own.cadence_ns) < LEAST_GAIN:
+        return None
+    change = ", ".join(f"{name} {value}" for name, value in best.changes.items())
+    return {"change": change, "predicted_cadence_ns": round(run.measured.cadence_ns * (1 - gain)), "gain": gain}
