@@ -146,3 +146,45 @@ def test_deepest_vs_count_at_every_nanosecond(rows):
     full = [(start, end) for start, end in rows if end > start]
     expected = max((sum(start <= n < end for start, end in full) for n in range(LOW, HIGH)), default=0)
     assert intervals.deepest(columns(full, 0), columns(full, 1)) == expected
+
+
+@given(grouped)
+def test_latest_vs_the_row_that_ends_last_at_every_nanosecond(rows):
+    owned = intervals.latest(columns(rows, 0), columns(rows, 1), columns(rows, 2))
+    found = {}
+    for group, start, end, row in zip(*(a.tolist() for a in owned), strict=True):
+        assert start < end
+        for n in range(start, end):
+            assert (group, n) not in found
+            found[group, n] = row
+    expected = {}
+    for index, (group, start, end, _) in enumerate(rows):
+        for n in range(start, end):
+            best = expected.get((group, n))
+            if best is None or end >= rows[best][2]:
+                expected[group, n] = index
+    assert found == expected
+    assert list(zip(owned.group, owned.start, strict=True)) == sorted(zip(owned.group, owned.start, strict=True))
+
+
+@given(grouped, grouped)
+def test_pairs_within_vs_all_pairs(rows, other):
+    owned = intervals.latest(columns(other, 0), columns(other, 1), columns(other, 2))
+    found = list(zip(*intervals.pairs_within(columns(rows, 0), columns(rows, 1), columns(rows, 2), owned), strict=True))
+    expected = [
+        (i, j)
+        for i, (group, start, end, _) in enumerate(rows)
+        for j in range(len(owned.start))
+        if owned.group[j] == group and max(start, owned.start[j]) < min(end, owned.end[j])
+    ]
+    assert found == expected
+
+
+@given(grouped, st.lists(instant, max_size=6))
+def test_amount_before_vs_sum_over_rows(rows, at):
+    full = [(start, end, amount) for _, start, end, amount in rows if end > start]
+    expected = [
+        sum(amount * min(max(n - start, 0), end - start) / (end - start) for start, end, amount in full) for n in at
+    ]
+    found = intervals.amount_before(at, columns(full, 0), columns(full, 1), columns(full, 2))
+    assert np.allclose(found, expected, rtol=1e-12, atol=1e-9)

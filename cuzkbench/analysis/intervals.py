@@ -82,12 +82,7 @@ def merge(group: object, start: object, end: object, within_ns: int = 0) -> Merg
     rows = rows[np.lexsort((starts[rows], groups[rows]))]
     groups, starts, ends = groups[rows], starts[rows], ends[rows]
     fresh = np.concatenate(([True], groups[1:] != groups[:-1]))
-    # running maximum of the end within each group: ranks of the ends, lifted by group, cannot overflow as times could
-    by_end = np.argsort(ends, kind="stable")
-    rank = np.empty(len(ends), np.int64)
-    rank[by_end] = np.arange(len(ends))
-    lifted = np.maximum.accumulate(rank + (np.cumsum(fresh) - 1) * len(ends))
-    reach = ends[by_end][lifted % len(ends)]
+    reach = ends[_furthest(fresh, ends)]
     first = fresh.copy()
     first[1:] |= starts[1:] - reach[:-1] > within_ns
     last = np.concatenate((first[1:], [True]))
@@ -159,23 +154,90 @@ def covers(instants: object, other: Intervals) -> np.ndarray:
     return (index > 0) & (other.end[index - 1] > at)
 
 
+def _furthest(fresh: np.ndarray, ends: np.ndarray, tie: np.ndarray | None = None) -> np.ndarray:
+    """For each row the index of the one that reaches furthest up to it in its group; `fresh` marks each group's first.
+
+    Ranks of the ends, lifted by group, cannot overflow as times could.
+    """
+    by_end = np.argsort(ends, kind="stable") if tie is None else np.lexsort((tie, ends))
+    rank = np.empty(len(ends), np.int64)
+    rank[by_end] = np.arange(len(ends))
+    return by_end[np.maximum.accumulate(rank + (np.cumsum(fresh) - 1) * len(ends)) % len(ends)]
+
+
+class Owned(NamedTuple):
+    """Labelled intervals of groups, disjoint within each group and sorted by (group, start)."""
+
+    group: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    row: np.ndarray  # the input row that an interval stands for
+
+
+def latest(group: object, start: object, end: object) -> Owned:
+    """For every instant of every group the row that ends last among those open then; of equals, the later input row.
+
+    Of the rows begun so far, the one that reaches furthest is open exactly as long as any is.
+    """
+    groups, starts, ends = _int64(group), _int64(start), _int64(end)
+    rows = np.flatnonzero(ends > starts)
+    rows = rows[np.lexsort((starts[rows], groups[rows]))]
+    groups, starts, ends = groups[rows], starts[rows], ends[rows]
+    if len(rows) == 0:
+        return Owned(groups, starts, ends, rows)
+    fresh = np.concatenate(([True], groups[1:] != groups[:-1]))
+    winner = _furthest(fresh, ends, rows)
+    until = ends[winner]
+    until[:-1] = np.where(fresh[1:], until[:-1], np.minimum(until[:-1], starts[1:]))
+    full = until > starts
+    return Owned(groups[full], starts[full], until[full], rows[winner[full]])
+
+
+def pairs_within(group: object, start: object, end: object, other: Merged | Owned) -> tuple[np.ndarray, np.ndarray]:
+    """Every (row index, index into `other`) of one group that overlap by at least a nanosecond, by row, then time."""
+    groups, starts, ends = _int64(group), _int64(start), _int64(end)
+    first = np.searchsorted(other.group, groups, side="left")
+    beyond = np.searchsorted(other.group, groups, side="right")
+    low = _bisect(other.end, starts, first, beyond)
+    high = _bisect(other.start, ends - 1, first, beyond)
+    count = np.where(ends > starts, np.maximum(high - low, 0), 0)
+    rows = np.repeat(np.arange(len(starts)), count)
+    return rows, low[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+
+
+def _bisect(values: np.ndarray, at: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The first index in [low, high) whose value is above `at`, else high; values ascend within each range."""
+    low, high = low.copy(), high.copy()
+    while (searching := low < high).any():
+        middle = (low + high) // 2
+        below = values[np.minimum(middle, len(values) - 1)] <= at
+        low = np.where(searching & below, middle + 1, low)
+        high = np.where(searching & ~below, middle, high)
+    return low
+
+
 def overlap_within(group: object, start: object, end: object, other: Merged) -> np.ndarray:
     """Nanoseconds of each row that the merged intervals of the row's own group cover, int64."""
-    groups, starts, ends = _int64(group), _int64(start), _int64(end)
-    instants, rank = np.unique(np.concatenate((other.start, starts, ends)), return_inverse=True)
-    key = np.concatenate((other.group, groups, groups)) * len(instants) + rank  # group first, then time
-    many, rows = len(other.start), len(starts)
-    total = np.concatenate((_int64([0]), np.cumsum(other.end - other.start)))
+    starts, ends = _int64(start), _int64(end)
+    rows, at = pairs_within(group, starts, ends, other)
+    covered = np.zeros(len(starts), np.int64)
+    np.add.at(covered, rows, np.minimum(ends[rows], other.end[at]) - np.maximum(starts[rows], other.start[at]))
+    return covered
 
-    def before(keys: np.ndarray, at: np.ndarray) -> np.ndarray:
-        index = np.searchsorted(key[:many], keys, side="right")
-        last = np.maximum(index - 1, 0)
-        open_ = (index > 0) & (other.group[last] == groups)
-        return total[index] - np.where(open_, np.maximum(other.end[last] - at, 0), 0)
 
-    if many == 0:
-        return np.zeros(rows, np.int64)
-    return np.maximum(before(key[many + rows :], ends) - before(key[many : many + rows], starts), 0)
+def amount_before(instants: object, start: object, end: object, amount: object) -> np.ndarray:
+    """What has come before each instant if each row's amount comes evenly over the row, float64."""
+    at, starts, ends = _int64(instants), _int64(start), _int64(end)
+    if len(starts) == 0:
+        return np.zeros(len(at))
+    rate = np.asarray(amount, np.float64) / np.maximum(ends - starts, 1)
+    edges = np.concatenate((starts, ends))
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    speed = np.cumsum(np.concatenate((rate, -rate))[order])
+    total = np.concatenate(([0.0], np.cumsum(speed[:-1] * np.diff(edges))))
+    index = np.maximum(np.searchsorted(edges, at, side="right") - 1, 0)
+    return np.where(at < edges[0], 0.0, total[index] + speed[index] * np.maximum(at - edges[index], 0))
 
 
 def deepest(start: object, end: object) -> int:
