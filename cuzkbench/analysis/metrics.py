@@ -41,11 +41,11 @@ def metrics(
     return pd.DataFrame([_one(log, table, done, gpu, line_rate, start_ns, end_ns) for gpu in table.gpus], columns=_ONE)
 
 
-_ONE = """
-    gpu window_start_ns window_end_ns window_ns kernel_busy_ns kernel_utilisation idle_ns idle_gaps
-    lock_utilisation worker_utilisation hidden_transfer interleaving partitions
-    cadence_ns median_cadence_ns cadence_q1_ns cadence_q3_ns ideal_cadence_ns efficiency
-""".split()
+_ONE = [
+    "gpu", "window_start_ns", "window_end_ns", "window_ns", "kernel_busy_ns", "kernel_utilisation", "idle_ns",
+    "idle_gaps", "lock_utilisation", "worker_utilisation", "hidden_transfer", "interleaving", "partitions",
+    "cadence_ns", "median_cadence_ns", "cadence_q1_ns", "cadence_q3_ns", "ideal_cadence_ns", "efficiency",
+]  # fmt: skip
 
 
 def _one(
@@ -239,10 +239,11 @@ def _partitions(log: Log, table: Table) -> pd.DataFrame:
     return table.partitions.assign(**out)[["run", "job", "partition", *_PARTITION]]
 
 
-_PARTITION = """
-    gpu worker warmup pickup_ns completion_ns synthesis_ns prep_ns alloc_ns stage_ns h2d_ns h2d_bytes
-    kernel_ns kernel_first_ns kernel_last_ns d2h_ns d2h_bytes finish_ns lock_wait_ns lock_hold_ns prove_start_ns
-""".split()
+_PARTITION = [
+    "gpu", "worker", "warmup", "pickup_ns", "completion_ns", "synthesis_ns", "prep_ns", "alloc_ns", "stage_ns",
+    "h2d_ns", "h2d_bytes", "kernel_ns", "kernel_first_ns", "kernel_last_ns", "d2h_ns", "d2h_bytes", "finish_ns",
+    "lock_wait_ns", "lock_hold_ns", "prove_start_ns",
+]  # fmt: skip
 
 
 def _stated(log: Log, table: Table) -> pd.Series:
@@ -275,7 +276,9 @@ def bandwidth(
     return pd.DataFrame(found, columns=_BANDWIDTH)
 
 
-_BANDWIDTH = "gpu direction memory bytes duration_ns gb_s line_rate_gb_s line_rate_source".split()
+_BANDWIDTH = [
+    "gpu", "direction", "memory", "bytes", "duration_ns", "gb_s", "line_rate_gb_s", "line_rate_source",
+]  # fmt: skip
 
 
 def jobs(log: Log, start_ns: int | None = None, end_ns: int | None = None) -> pd.DataFrame:
@@ -321,7 +324,7 @@ def all_operations(log: Log) -> pd.DataFrame:
     return pd.DataFrame(found, columns=_OPERATIONS)
 
 
-_OPERATIONS = """
-    gpu span_ns kernels copies memsets kernel_union_ns copy_union_ns overlap_ns busy_ns idle_ns idle_gaps
-    pageable_copy_union_ns
-""".split()
+_OPERATIONS = [
+    "gpu", "span_ns", "kernels", "copies", "memsets", "kernel_union_ns", "copy_union_ns", "overlap_ns",
+    "busy_ns", "idle_ns", "idle_gaps", "pageable_copy_union_ns",
+]  # fmt: skip
