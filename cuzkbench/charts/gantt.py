@@ -40,7 +40,7 @@ WINDOW_MARKS = 1_200  # in the exact panel under a heatmap
 BINS = 800  # steps of a heatmap
 LARGEST_GAPS = 40  # drawn as bars over a heatmap
 UNSEEN = 1 / 2_000  # of the range: shorter gaps are narrower than a pixel and are counted instead of drawn
-_LANE_PX, _AXIS_PX, _HEADING = 30, 46, 38  # pixels a lane and an axis, characters a line of a heading
+_LANE_PX, _AXIS_PX, _HEADING = 30, 46, 50  # pixels a lane and an axis, characters a line of a heading
 _NAMED = (Phase.KERNEL, Phase.H2D, Phase.LOCK_HOLD, Phase.SYNTHESIS)  # phases whose bars carry the partition
 
 
@@ -71,11 +71,11 @@ class _Panel:
 
 def measured(log: Log) -> tuple[int, int]:
     """From the first kernel after the warm-up to the last kernel over all GPUs, ns; the whole log where none ran."""
-    kernels = log.frame[log.frame["phase"] == Phase.KERNEL]
-    counted = kernels[~kernels["warmup"]]
-    if counted.empty:
+    windows = metrics(log)
+    windows = windows[windows["window_ns"] > 0]
+    if windows.empty:
         return (int(log.frame["start_ns"].min()), int(log.frame["end_ns"].max())) if len(log.frame) else (0, 1)
-    return int(counted["start_ns"].min()), int(kernels["end_ns"].max())
+    return int(windows["window_start_ns"].min()), int(windows["window_end_ns"].max())
 
 
 def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
@@ -116,7 +116,13 @@ def compare(logs: Sequence[Log]) -> go.Figure:
     high = max(panel.high for panel in panels)
     panels = [replace(panel, low=-0.01 * high, high=1.01 * high) for panel in panels]
     title = " against ".join(log.title for log in logs)
-    return _stacked(title, "One time axis for all.", [label for log in logs for label in log.labels], panels, True)
+    return _stacked(
+        title,
+        "Each run from its first measured kernel, on one time axis. Hatched: the GPU waits.",
+        [label for log in logs for label in log.labels],
+        panels,
+        True,
+    )
 
 
 def summary(log: Log) -> str:
@@ -124,11 +130,10 @@ def summary(log: Log) -> str:
     words = []
     for row in metrics(log).itertuples():
         if row.window_ns:
-            cadence = f", a partition every {duration(row.cadence_ns)}" if pd.notna(row.cadence_ns) else ""
-            who = f"GPU {row.gpu}" if len(log.gpus) > 1 else "the GPU"
-            words.append(f"{who} computes {row.kernel_utilisation:.0%} of {duration(row.window_ns)}{cadence}.")
-    text = " ".join(words) or "No kernels ran."
-    return text[0].upper() + text[1:]
+            cadence = f", cadence {duration(row.cadence_ns)}" if pd.notna(row.cadence_ns) else ""
+            who = f"GPU {row.gpu}" if len(log.gpus) > 1 else "GPU"
+            words.append(f"{who} busy {row.kernel_utilisation:.0%} of {duration(row.window_ns)}{cadence}.")
+    return " ".join(words) or "No kernels ran."
 
 
 def _around(rows: pd.DataFrame, instant_ns: int) -> pd.DataFrame:
@@ -160,12 +165,12 @@ def _idle(panel: _Panel) -> list[go.Bar]:
             everywhere = [panel.units / 2] * len(mine), [panel.units] * len(mine)
             traces.append(_bar(panel, start, end, *everywhere, **band))
         texts = [
-            f"<b>idle {duration(end - start)}: {paint.words}</b><br>{wrapped(cause.meaning)}<br>{wrapped(why)}"
+            f"<b>idle {duration(end - start)}, waiting for {paint.words}</b><br>{wrapped(f'{cause.meaning} {why}')}"
             for start, end, why in zip(mine["start_ns"], mine["end_ns"], mine["why"], strict=True)
         ]
         where = [track.middle for track in lanes], [track.height * 0.84 for track in lanes]
         look = {"marker": marker(paint), "hovertext": texts, "hoverinfo": "text"}
-        named = {"name": f"idle: {paint.words}", "legendgroup": f"cause {cause}"}
+        named = {"name": f"GPU waits for {paint.words}", "legendgroup": f"cause {cause}"}
         traces.append(_bar(panel, start, end, *where, **look, **named))
     return traces
 
@@ -236,37 +241,20 @@ def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel],
         bottom += height
         last, suffix = number == len(panels), "" if number == 1 else str(number)
         top = 1 - (bottom - panel.units * _LANE_PX) / total
-        time = axis(
-            range=[panel.low, panel.high], anchor=f"y{suffix}", ticksuffix=" s", showticklabels=last or not shared
-        )
-        if last:
-            time["title"] = {
-                "text": "time since the first measured kernel" if shared else "time since the start",
-                "standoff": 8,
-            }
-        names = {
-            "tickvals": [track.middle for track in panel.lanes],
-            "ticktext": [track.title for track in panel.lanes],
-        }
+        words = "time since the first measured kernel" if shared else "time since the start"
+        time = axis(words if last else "", range=[panel.low, panel.high], anchor=f"y{suffix}", ticksuffix=" s")
+        time |= {"showticklabels": last or not shared} | ({"matches": "x"} if shared and suffix else {})
         domain = {"domain": [max(0.0, 1 - bottom / total), top], "range": [panel.units, 0], "anchor": f"x{suffix}"}
+        names = {"tickvals": [at.middle for at in panel.lanes], "ticktext": [at.title for at in panel.lanes]}
         lanes = axis(grid=False, fixedrange=True, ticks="", **names, **domain)
-        fig.update_layout(
-            {f"xaxis{suffix}": time | ({"matches": "x"} if shared and suffix else {}), f"yaxis{suffix}": lanes}
-        )
+        fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": lanes})
         if panel.heading:
-            place = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "bottom"}
-            text = f"<b>{wrapped(panel.heading, _HEADING)}</b>"
-            fig.add_annotation(text=text, showarrow=False, align="left", font={"size": 12, "color": INK}, **place)
+            text = {"text": f"<b>{wrapped(panel.heading, _HEADING)}</b>", "font": {"size": 12, "color": INK}}
+            across = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -100}
+            fig.add_annotation(**text, **across, y=top, yref="paper", yanchor="bottom", align="left", showarrow=False)
         for track in panel.lanes[1:]:
-            line = {
-                "y0": track.top,
-                "y1": track.top,
-                "yref": f"y{suffix}",
-                "x0": 0,
-                "x1": 1,
-                "xref": f"x{suffix} domain",
-            }
-            fig.add_shape(type="line", layer="below", line={"color": RULE, "width": 1}, **line)
+            across = {"x0": 0, "x1": 1, "xref": f"x{suffix} domain", "line": {"color": RULE, "width": 1}}
+            fig.add_shape(type="line", layer="below", y0=track.top, y1=track.top, yref=f"y{suffix}", **across)
         for trace in [*_idle(panel), *(_heat(panel) if panel.heat else _bars(panel))]:
             group = trace.legendgroup
             trace.showlegend = bool(group) and group not in shown

@@ -17,7 +17,7 @@ from cuzkbench.events import GapCause, Memory, Phase
 
 
 class Paint(NamedTuple):
-    """How a phase or cause looks and what charts call it; an empty hatch is solid."""
+    """How a phase or cause looks and what charts call it (a cause: what the GPU waits for); an empty hatch is solid."""
 
     colour: str
     words: str
@@ -45,22 +45,22 @@ PHASES: dict[Phase, Paint] = {
 }
 # hue: the phase that the GPU waits for, where there is one; hatch: the family, / bus, x lock, \ CPU, - input
 CAUSES: dict[GapCause, Paint] = {
-    GapCause.SLOW_TRANSFER: Paint("#D55E00", "slow transfer", "/"),
-    GapCause.TRANSFER: Paint("#0072B2", "transfer at line rate", "/"),
-    GapCause.LINK_CONTENTION: Paint("#56B4E9", "shared link", "/"),
-    GapCause.LOCKED_CPU: Paint("#E69F00", "lock held over CPU work", "x"),
-    GapCause.LOCKED_TRANSFER: Paint("#004B77", "lock held over transfer", "x"),
-    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "lock held over slow transfer", "x"),
-    GapCause.LOCKED_OTHER: Paint("#57606A", "lock held, unknown", "x"),
+    GapCause.SLOW_TRANSFER: Paint("#D55E00", "a slow transfer", "/"),
+    GapCause.TRANSFER: Paint("#0072B2", "a transfer at line rate", "/"),
+    GapCause.LINK_CONTENTION: Paint("#56B4E9", "a shared link", "/"),
+    GapCause.LOCKED_CPU: Paint("#E69F00", "the lock, held over CPU work", "x"),
+    GapCause.LOCKED_TRANSFER: Paint("#004B77", "the lock, held over a transfer", "x"),
+    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "the lock, held over a slow transfer", "x"),
+    GapCause.LOCKED_OTHER: Paint("#57606A", "the lock, held over something unknown", "x"),
     GapCause.CPU_PREP: Paint("#E0B040", "CPU preparation", "\\"),
     GapCause.CPU_FINISH: Paint("#C9BC3F", "CPU finish", "\\"),
-    GapCause.STAGING: Paint("#E8A0BF", "staging copy", "\\"),
-    GapCause.WORKERS_BUSY: Paint("#B08D6A", "no worker free", "\\"),
-    GapCause.SYNTHESIS_STARVED: Paint("#8C6BB1", "not yet synthesised", "-"),
-    GapCause.ALLOCATION: Paint("#882255", "no host buffer", "-"),
-    GapCause.LAUNCH_OR_SYNC: Paint("#A9B1B8", "launch or sync", "|"),
-    GapCause.HOST_WAIT: Paint("#C9CED3", "host blocked", "|"),
-    GapCause.UNATTRIBUTED: Paint("#111111", "log cannot tell", "."),
+    GapCause.STAGING: Paint("#E8A0BF", "a staging copy", "\\"),
+    GapCause.WORKERS_BUSY: Paint("#B08D6A", "a free worker", "\\"),
+    GapCause.SYNTHESIS_STARVED: Paint("#8C6BB1", "synthesis", "-"),
+    GapCause.ALLOCATION: Paint("#882255", "a host buffer", "-"),
+    GapCause.LAUNCH_OR_SYNC: Paint("#A9B1B8", "launch or synchronisation", "|"),
+    GapCause.HOST_WAIT: Paint("#C9CED3", "a blocked host thread", "|"),
+    GapCause.UNATTRIBUTED: Paint("#111111", "something unknown", "."),
 }
 MEMORIES: dict[Memory, str] = {
     Memory.PAGEABLE: "#D55E00",
@@ -81,7 +81,7 @@ def on(colour: str) -> str:
 
 
 def marker(paint: Paint, **more: Any) -> dict[str, Any]:
-    """A bar's marker: solid with a hair line of its own, so that the shortest is still seen, or hatched on a tint of its colour."""
+    """A bar's marker: solid, with a hair line so that the shortest is seen, or hatched in its colour on white."""
     if not paint.hatch:
         return {"color": paint.colour, "line": {"color": paint.colour, "width": 0.5}} | more
     pattern = {"shape": paint.hatch, "fgcolor": paint.colour, "bgcolor": "#FFFFFF", "size": 6, "solidity": 0.45}
@@ -93,7 +93,7 @@ def duration(ns: float) -> str:
     for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= scale * 0.9995:
             return f"{ns / scale:.3g}\u00a0{unit}" if abs(ns) < 999.5 * scale else f"{ns / scale:,.0f}\u00a0{unit}"
-    return f"{ns:.0f}\u00a0ns"
+    return f"{ns:.0f}\u00a0ns" if ns else "0\u00a0s"
 
 
 def size(count: float) -> str:
@@ -109,15 +109,20 @@ def wrapped(text: object, width: int = 56) -> str:
     return "<br>".join(escape(line) for line in textwrap.wrap(str(text), width)) or " "
 
 
+def soft(text: object, width: int = 56) -> str:
+    """The same with breaks that plotly draws as spaces and a report makes lines of where the screen is narrow."""
+    return wrapped(text, width).replace("<br>", "\n")
+
+
 def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300, legend: bool = True) -> go.Figure:
     """The base of every chart: title, one plain sentence, and the log's labels where no reader can miss them.
 
     `height` is that of the plot area in pixels; heading, axis and legend come on top.
     """
-    lines = [wrapped(says)] if says else []
-    lines += [f"<span style='color:{WARN}'><b>{wrapped(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
-    heading, titled = "<br>".join(lines), wrapped(title, 44)
-    top = 42 + 16 * (heading.count("<br>") + bool(heading)) + 19 * titled.count("<br>")
+    lines = [soft(says)] if says else []
+    lines += [f"<span style='color:{WARN}'><b>{soft(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
+    heading, titled = "<br>".join(lines), soft(title, 42)
+    top = 42 + 16 * len(lines)
     bottom = 48 + (26 if legend else 0)
     here = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
     return go.Figure(

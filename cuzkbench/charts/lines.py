@@ -1,0 +1,160 @@
+"""Charts over time and over a knob: utilisation, cadence against ideal, cadence against link rate, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from cuzkbench.analysis.intervals import overlap, union
+from cuzkbench.analysis.metrics import metrics, partitions
+from cuzkbench.analysis.replay import CannotReplay, replay
+from cuzkbench.analysis.whatif import apply
+from cuzkbench.charts.gantt import measured
+from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, wrapped
+from cuzkbench.events import Phase
+from cuzkbench.logs.log import Log
+from cuzkbench.stages import LOCKS
+
+POINTS = 400  # of a utilisation curve
+SLIDING = 12  # windows that a curve's sliding window goes into the run
+TOLERANCE = 0.05  # a prediction is good within this share of the measured cadence
+
+
+def utilisation(log: Log) -> go.Figure:
+    """Share of a sliding window in which kernels ran and in which data was uploaded, exact at each of its points."""
+    first, last = measured(log)
+    width = max(1, (last - first) // SLIDING)
+    middle = np.linspace(first, last, POINTS).astype(np.int64)
+    start, end = np.maximum(middle - width // 2, first), np.minimum(middle + width // 2, last)
+    says = f"Each point is the exact share of the {duration(width)} around it."
+    fig = figure(f"{log.title}: when was the GPU busy", log.labels, says, height=240)
+    for number, gpu in enumerate(log.gpus):
+        mine = log.frame[log.frame["gpu"] == gpu]
+        who = f"GPU {gpu}: " if len(log.gpus) > 1 else ""
+        for phase, dash in ((Phase.KERNEL, "solid"), (Phase.H2D, "dot")):
+            rows = mine[mine["phase"] == phase]
+            if rows.empty:
+                continue
+            share = overlap(start, end, union(rows["start_ns"], rows["end_ns"])) / np.maximum(end - start, 1)
+            colour = PHASES[phase].colour if len(log.gpus) == 1 else SERIES[number % len(SERIES)]
+            name = f"{who}{'kernels' if phase is Phase.KERNEL else 'uploads'} {_share(rows, first, last):.0%}"
+            line = {"color": colour, "width": 2.5 if phase is Phase.KERNEL else 1.5, "dash": dash}
+            told = f"<b>{name.rsplit(' ', 1)[0]}</b> %{{y:.0%}} around %{{x:.3f}} s<extra></extra>"
+            fig.add_trace(go.Scatter(x=middle / 1e9, y=share, name=name, mode="lines", line=line, hovertemplate=told))
+    fig.update_yaxes(axis("share of the time", range=[-0.02, 1.04], tickformat=".0%", fixedrange=True))
+    return fig.update_xaxes(axis("time since the start", ticksuffix=" s", range=[first / 1e9, last / 1e9]))
+
+
+def _share(rows: pd.DataFrame, first: int, last: int) -> float:
+    busy = union(rows["start_ns"], rows["end_ns"])
+    return int(overlap([first], [last], busy)[0]) / max(last - first, 1)
+
+
+def cadence(log: Log) -> go.Figure:
+    """The time between completions, one point a partition, with the run's cadence and its ideal as lines."""
+    done = partitions(log)
+    done = done[~done["warmup"] & done["completion_ns"].notna()].sort_values(["completion_ns", "partition"])
+    fig = figure(f"{log.title}: how often is a partition done", log.labels, "Warm-up left out.", height=240)
+    top = 0.0
+    for number, row in enumerate(metrics(log).itertuples()):
+        mine = done[done["gpu"] == row.gpu]
+        who = f"GPU {row.gpu}: " if len(log.gpus) > 1 else ""
+        colour = INK if len(log.gpus) == 1 else SERIES[number % len(SERIES)]
+        at, gap = mine["completion_ns"].to_numpy(np.int64)[1:] / 1e9, np.diff(mine["completion_ns"]) / 1e9
+        if not len(at):
+            continue
+        told = [
+            f"<b>{duration(g * 1e9)}</b> before partition {p} was done"
+            for g, p in zip(gap, mine["partition"][1:], strict=True)
+        ]
+        look = {"mode": "markers", "marker": {"color": colour, "size": 8}, "hovertext": told, "hoverinfo": "text"}
+        fig.add_trace(go.Scatter(x=at, y=gap, name=f"{who}time since the one before", **look))
+        for value, words, dash in ((row.cadence_ns, "cadence", "solid"), (row.ideal_cadence_ns, "ideal", "dash")):
+            if pd.notna(value):
+                line = {"color": "#D55E00" if words == "cadence" else "#009E73", "width": 2, "dash": dash}
+                line |= {} if len(log.gpus) == 1 else {"color": colour}
+                level = {
+                    "x": [at[0], at[-1]],
+                    "y": [value / 1e9] * 2,
+                    "mode": "lines",
+                    "line": line,
+                    "hoverinfo": "skip",
+                }
+                fig.add_trace(go.Scatter(name=f"{who}{words} {duration(value)}", **level))
+                top = max(top, value / 1e9)
+        top = max(top, float(gap.max()))
+    fig.update_yaxes(axis("time a partition", ticksuffix=" s", range=[0, 1.1 * top or 1], fixedrange=True))
+    return fig.update_xaxes(axis("time since the start", ticksuffix=" s"))
+
+
+def whatif(log: Log) -> go.Figure:
+    """Cadence against the rate of every copy, by lock and number of workers, by replaying the log's own stages.
+
+    The knee is the rate at which a partition's transfer takes as long as its kernels. A log that cannot be replayed
+    gives a figure that says why.
+    """
+    title = f"{log.title}: what if the link were faster"
+    try:
+        run = replay(log)
+        run.own()
+    except CannotReplay as lack:
+        return figure(title, log.labels, f"This log cannot say: {lack}", height=40, legend=False)
+    done, uploads = partitions(log), log.frame[log.frame["phase"] == Phase.H2D]
+    done = done[~done["warmup"]]
+    knee = float(done["h2d_bytes"].sum() / max(done["kernel_ns"].sum(), 1))
+    own = float(uploads["bytes"].sum() / max(union(uploads["start_ns"], uploads["end_ns"]).measure, 1))
+    links = np.geomspace(min(knee / 6, own / 1.5), 8 * knee, 15)
+    says = "All copies at one rate, other stages as in the log. Left of the knee transfer takes longer than compute."
+    fig = figure(title, log.labels, says, height=300)
+    two = max(2, run.shape.workers)
+    policies = [("narrow", 1, "dot"), *((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash")]
+    colours = dict(zip(LOCKS, SERIES, strict=False))
+    for lock, count, dash in policies:
+        if count > 8:
+            continue
+        made = [run.run(*apply(run, lock=lock, workers=count, link_gb_s=rate)[:2]).cadence_ns / 1e9 for rate in links]
+        name = f"{lock} lock, {count} workers" if count > 1 else "one worker"
+        line = {"color": colours[lock] if count > 1 else SOFT, "dash": dash, "width": 2}
+        told = f"<b>{name}</b><br>%{{x:.3g}} GB/s: a partition every %{{y:.3g}} s<extra></extra>"
+        fig.add_trace(go.Scatter(x=links, y=made, name=name, mode="lines", line=line, hovertemplate=told))
+    edge = {"x": [knee, knee], "y": [0, max(fig.data[0].y)], "line": {"color": SOFT, "dash": "dash", "width": 1}}
+    fig.add_trace(go.Scatter(**edge, name=f"knee at {knee:.3g} GB/s", mode="lines", hoverinfo="skip"))
+    told = f"<b>this run</b><br>bus at {own:.3g} GB/s, a partition every {duration(run.measured.cadence_ns)}"
+    at = {"x": [own], "y": [run.measured.cadence_ns / 1e9], "hovertext": told, "hoverinfo": "text"}
+    look = {"mode": "markers", "marker": {"color": INK, "symbol": "diamond", "size": 10}}
+    fig.add_trace(go.Scatter(**at, **look, name="this run"))
+    fig.update_yaxes(axis("time a partition", ticksuffix=" s", rangemode="tozero"))
+    ticks = [float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)]
+    seen = [tick for tick in ticks if links[0] < tick < links[-1]]
+    return fig.update_xaxes(axis("rate of every copy, GB/s", type="log", tickvals=seen))
+
+
+def predicted(table: pd.DataFrame, title: str = "What-if against what was measured") -> go.Figure:
+    """Predicted against measured cadence: columns source, target, measured_ns, low_ns, middle_ns, high_ns."""
+    near = (table["middle_ns"] / table["measured_ns"] - 1).abs() <= TOLERANCE
+    says = f"{near.sum()} of {len(table)} predictions lie within {TOLERANCE:.0%} of the run that followed."
+    fig = figure(title, (), says, height=320)
+    limit = 1.08 * float(table[["measured_ns", "high_ns"]].to_numpy().max()) / 1e9
+    band = {"x": [0, limit, limit, 0], "y": [0, (1 + TOLERANCE) * limit, (1 - TOLERANCE) * limit, 0]}
+    look = {"fill": "toself", "fillcolor": RULE, "line": {"width": 0}, "hoverinfo": "skip"}
+    fig.add_trace(go.Scatter(**band, **look, mode="lines", name=f"within {TOLERANCE:.0%}"))
+    for good, name, colour, symbol in ((True, "met", "#0072B2", "circle"), (False, "missed", "#D55E00", "x")):
+        rows = table[near == good]
+        if rows.empty:
+            continue
+        told = [
+            f"{wrapped(f'from {row.source} to {row.target}')}<br>predicted {duration(row.middle_ns)}"
+            f" ({duration(row.low_ns)} to {duration(row.high_ns)}), measured {duration(row.measured_ns)}"
+            for row in rows.itertuples()
+        ]
+        spread = {"type": "data", "symmetric": False, "color": colour, "thickness": 1, "width": 3}
+        spread["array"] = (rows["high_ns"] - rows["middle_ns"]) / 1e9
+        spread["arrayminus"] = (rows["middle_ns"] - rows["low_ns"]) / 1e9
+        marks = {"mode": "markers", "marker": {"color": colour, "symbol": symbol, "size": 8}, "error_y": spread}
+        at = {"x": rows["measured_ns"] / 1e9, "y": rows["middle_ns"] / 1e9, "hovertext": told, "hoverinfo": "text"}
+        fig.add_trace(go.Scatter(name=name, **at, **marks))
+    fig.update_yaxes(axis("predicted cadence", ticksuffix=" s", range=[0, limit]))
+    return fig.update_xaxes(axis("measured cadence", ticksuffix=" s", range=[0, limit]))

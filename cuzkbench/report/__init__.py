@@ -1,0 +1,74 @@
+"""Logs into one HTML file: the report's notebook is executed and rendered by our own template, all parts embedded."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from cuzkbench.logs.log import Log
+
+EMBED_BYTES = 3_000_000  # a log above is not embedded, and the page says so
+PLOTLY_JS = "plotly-cartesian-4.1.1.min.js.gz"  # the traces in use, a quarter of the whole; see templates/README.md
+_TEMPLATES = resources.files("cuzkbench") / "templates"
+
+
+def write(logs: Sequence[Log], path: str | Path) -> None:
+    """One self-contained HTML file about one or several logs, whole or not at all.
+
+    Raises ValueError without a log, OSError where the file cannot be written.
+    """
+    if not logs:
+        raise ValueError("a report needs at least one log")
+    target = Path(path)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in file_names(logs)]
+        for log, file in zip(logs, files, strict=True):
+            log.save(file)
+        page = render(files, " against ".join(log.title for log in logs))
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def file_names(logs: Sequence[Log]) -> list[str]:
+    """A distinct, harmless Parquet file name for each log, made of its title."""
+    names: list[str] = []
+    for log in logs:
+        stem = re.sub(r"[^A-Za-z0-9]+", "-", log.title).strip("-")[:40] or "log"
+        number = sum(re.sub(r"-\d+\.parquet$|\.parquet$", "", name) == stem for name in names)
+        names.append(f"{stem}-{number + 1}.parquet" if number else f"{stem}.parquet")
+    return names
+
+
+def render(files: Sequence[Path], title: str) -> str:
+    """The page about the logs in these files: the notebook's outputs in our template."""
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    from cuzkbench import __version__
+    from cuzkbench.report.execute import execute
+
+    notebook = json.loads((_TEMPLATES / "report.ipynb").read_text(encoding="utf-8"))
+    done = execute(notebook, paths=[str(file) for file in files])
+    embedded = [file for file in files if file.stat().st_size <= EMBED_BYTES]
+    parts = {
+        "title": f"Why is the GPU idle? {title}",
+        "version": __version__,
+        "style": (_TEMPLATES / "report" / "style.css").read_text(encoding="utf-8"),
+        "script": (_TEMPLATES / "report" / "page.js").read_text(encoding="utf-8"),
+        "plotly": gzip.decompress((_TEMPLATES / PLOTLY_JS).read_bytes()).decode(),
+        "files": [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in embedded],
+    }
+    exporter = HTMLExporter(template_name="report", extra_template_basedirs=[str(_TEMPLATES)])
+    page, _ = exporter.from_notebook_node(nbformat.from_dict(done), {"cuzkbench": parts})
+    return page

@@ -1,0 +1,279 @@
+"""What a report says in words and tables: verdict, figures, theories, comparison, provenance, how to reproduce.
+
+Logs are untrusted: every text of theirs is escaped here, and only the header fields named here reach a page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+from IPython.display import HTML
+
+from cuzkbench.analysis.explain import explain
+from cuzkbench.analysis.metrics import bandwidth, metrics
+from cuzkbench.charts.palette import CAUSES, duration, size
+from cuzkbench.events import GapCause
+from cuzkbench.logs.log import Log
+from cuzkbench.plan import RunPlan
+
+_HOST = ("cpu", "cores", "memory_bytes", "os", "python")
+_NONE = "–"
+
+
+def heading(logs: Sequence[Log]) -> HTML:
+    """The title, the labels of all logs and the verdict in two sentences a log."""
+    labels = dict.fromkeys(label for log in logs for label in log.labels)
+    told = [f'<p class="label">{escape(label)}</p>' for label in labels]
+    told += [f'<p class="label">{escape(log.title)}: {escape(why)}</p>' for log in logs for why in _doubts(log)]
+    titles = " against ".join(escape(log.title) for log in logs)
+    verdicts = "".join(f'<p class="verdict">{escape(verdict(log, len(logs) > 1))}</p>' for log in logs)
+    return HTML(f"<h1>Why is the GPU idle? {titles}</h1>{''.join(told)}{verdicts}")
+
+
+def verdict(log: Log, named: bool = False) -> str:
+    """Two plain sentences: what the GPU did and waited for, and the one change that gains most."""
+    answer = explain(log)
+    sentences = []
+    for gpu in answer["gpus"]:
+        who = "the GPU" if len(answer["gpus"]) == 1 else f"GPU {gpu['gpu']}"
+        text = f"{who} computed {_percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
+        if gpu["idle_ns"] and gpu["causes"]:
+            cause, most = max(gpu["causes"].items(), key=lambda item: (item[1], item[0]))
+            words = CAUSES[GapCause(cause)].words
+            share = _percent(most / gpu["idle_ns"])
+            text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
+        sentences.append(text)
+    if not sentences:
+        return "This log shows no GPU activity, so it says nothing about an idle GPU."
+    first = (f"{log.title}: " if named else "") + "; ".join(sentences) + "."
+    supported = [theory["name"] for theory in answer["theories"] if theory["verdict"] == "supported"]
+    best, cadence = answer["best_change"], answer["gpus"][0]["cadence_ns"]
+    holds = f"The log supports {' and '.join(supported)}" if supported else "The log supports none of the theories"
+    if supported == ["compute-bound"]:
+        holds = "The GPU itself is the limit"
+    change = "no change of the plan is predicted to gain anything"
+    if best:
+        change = f"with {best['change']} the predicted cadence is {duration(best['predicted_cadence_ns'])}"
+        change += f" instead of {_time(cadence)}"
+    return f"{first if named else first[0].upper() + first[1:]} {holds}; {change}."
+
+
+def _doubts(log: Log) -> list[str]:
+    doubts = [f"the log breaks off at {log.cut_at}"] if log.cut_at else []
+    if not log.cut_at and not log.complete:
+        doubts.append("the run did not end: its log has no trailer")
+    return doubts
+
+
+def _percent(share: float | None) -> str:
+    return (
+        _NONE if share is None or pd.isna(share) else f"{share:.0%}" if share < 0.995 or share >= 1 else f"{share:.1%}"
+    )
+
+
+def _time(ns: float | None) -> str:
+    return _NONE if ns is None or pd.isna(ns) else duration(ns)
+
+
+def cards(logs: Sequence[Log]) -> HTML:
+    """Four figures: kernel utilisation, cadence against ideal, upload bandwidth against line rate, proofs verified."""
+    kinds: dict[str, list[tuple[str, str, str]]] = {
+        "kernel utilisation": [],
+        "cadence against ideal": [],
+        "upload against line rate": [],
+        "proofs verified": [],
+    }
+    for log in logs:
+        uploads = bandwidth(log)
+        uploads = uploads[uploads["direction"] == "H2D"]
+        for gpu in metrics(log).itertuples():
+            who = (log.title if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
+            idle = f"idle {duration(gpu.idle_ns)}"
+            kinds["kernel utilisation"].append((who, _percent(gpu.kernel_utilisation), idle))
+            ideal = f"ideal {_time(gpu.ideal_cadence_ns)}"
+            kinds["cadence against ideal"].append((who, _time(gpu.cadence_ns), ideal))
+            mine = uploads[uploads["gpu"] == gpu.gpu]
+            rate = f"{mine['bytes'].sum() / mine['duration_ns'].sum():.3g} GB/s" if len(mine) else _NONE
+            assumed = " assumed" if (mine["line_rate_source"] == "assumed").any() else ""
+            against = f"of {mine['line_rate_gb_s'].max():.3g} GB/s{assumed}" if len(mine) else "no uploads"
+            kinds["upload against line rate"].append((who, rate, against))
+        proofs = (log.trailer or {}).get("proofs") or {}
+        made = proofs.get("made")
+        count = (
+            (str(int(proofs.get("verified") or 0)), f"of {int(made)} made")
+            if made is not None
+            else (_NONE, "none made")
+        )
+        kinds["proofs verified"].append((log.title if len(logs) > 1 else "", *count))
+    cells = ""
+    for kind, rows in kinds.items():
+        lines = ""
+        for who, value, more in rows:
+            run = f"<span class=run>{escape(who)}</span>" if who else ""
+            lines += f"<p>{run}<b>{escape(value)}</b> <span>{escape(more)}</span></p>"
+        cells += f"<section><h3>{kind}</h3>{lines}</section>"
+    return HTML(f'<div class="cards{" several" if len(logs) > 1 else ""}">{cells}</div>')
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    caption: str = "",
+    mark: Iterable[int] = (),
+    stacks: bool = False,
+) -> HTML:
+    """A table of texts, all escaped; the first cell of a row names it, the rows in `mark` stand out.
+
+    One that `stacks` has its cells under one another on a narrow screen, each with its column's name.
+    """
+    marked = set(mark)
+    body = ""
+    for number, (first, *rest) in enumerate(rows):
+        cells = f'<th scope="row">{escape(str(first))}</th>' + "".join(
+            f'<td data-head="{escape(name)}">{escape(str(cell))}</td>'
+            for name, cell in zip(head[1:], rest, strict=True)
+        )
+        body += f"<tr{' class=differs' if number in marked else ''}>{cells}</tr>"
+    top = f"<thead><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr></thead>" if any(head) else ""
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return HTML(
+        f'<div class="scroll"><table{" class=stacks" if stacks else ""}>{said}{top}<tbody>{body}</tbody></table></div>'
+    )
+
+
+def theories(log: Log) -> HTML:
+    """Each theory, the log's verdict, what mending it alone would give, why, and the numbers behind it."""
+    rows = []
+    for theory in explain(log)["theories"]:
+        facts = "; ".join(f"{fact['what']} {_value(fact['value'], fact['unit'])}" for fact in theory["evidence"])
+        gain = _time(theory["explained_idle_ns"]), _time(theory["predicted_cadence_ns"])
+        rows.append((theory["name"], theory["verdict"], *gain, theory["why"], facts or _NONE))
+    head = ("theory", "verdict", "idle removed", "cadence then", "why", "in the log")
+    return table(head, rows, caption=log.title, stacks=True)
+
+
+def _value(value: float, unit: str) -> str:
+    return duration(value) if unit == "ns" else f"{value:.3g}{'' if unit == '1' else f' {unit}'}"
+
+
+def comparison(logs: Sequence[Log]) -> HTML:
+    """What the runs were asked to do and what came of it, side by side; differing knobs stand out."""
+    plans = [log.header["plan"] or {} for log in logs]
+    knobs = [
+        field.name for field in dataclasses.fields(RunPlan) if field.name not in ("preset", "seed", "verify", "timing")
+    ]
+    rows: list[list[object]] = []
+    mark = []
+    for knob in knobs:
+        values = [plan.get(knob) for plan in plans]
+        if any(value != values[0] for value in values):
+            mark.append(len(rows))
+            rows.append([knob.replace("_", " "), *(_NONE if value is None else value for value in values)])
+    frames = [metrics(log).to_dict("records") for log in logs]
+    for name, key, form in (
+        ("kernel utilisation", "kernel_utilisation", _percent),
+        ("idle", "idle_ns", _time),
+        ("cadence", "cadence_ns", _time),
+        ("median cadence", "median_cadence_ns", _time),
+        ("ideal cadence", "ideal_cadence_ns", _time),
+        ("efficiency", "efficiency", _percent),
+        ("hidden transfer", "hidden_transfer", _percent),
+        ("interleaving", "interleaving", _percent),
+        ("lock utilisation", "lock_utilisation", _percent),
+        ("worker utilisation", "worker_utilisation", _percent),
+    ):
+        rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or _NONE for frame in frames)])
+    caption = "Highlighted: where the plans differ." if mark else "The plans do not differ."
+    return table(("", *(log.title for log in logs)), rows, caption, mark)
+
+
+def provenance(logs: Sequence[Log]) -> HTML:
+    """Machine, versions, plan, seed and the log's own state; only fields named here, whatever a header holds."""
+    facts = [_facts(log) for log in logs]
+    names = dict.fromkeys(name for fact in facts for name in fact)
+    return table(
+        ("", *(log.title for log in logs)), ([name, *(fact.get(name, _NONE) for fact in facts)] for name in names)
+    )
+
+
+def _facts(log: Log) -> dict[str, str]:
+    header, trailer = log.header, log.trailer or {}
+    host, plan, source = header["host"] or {}, header["plan"] or {}, header["source"] or {}
+    facts: dict[str, Any] = {
+        "device": f"{log.device_name} ({log.kind})",
+        "kernels": header["kernels"],
+        "driver": header["driver"],
+        "machine": ", ".join(_host(key, host[key]) for key in _HOST if host.get(key) is not None),
+        "versions": ", ".join(f"{name} {version}" for name, version in sorted((header["versions"] or {}).items())[:40]),
+        "plan": ", ".join(
+            f"{f.name} {plan[f.name]}" for f in dataclasses.fields(RunPlan) if plan.get(f.name) is not None
+        ),
+        "seed": header["seed"],
+        "started": header["epoch_utc"],
+        "line rate": _rates(header["line_rate_gb_s"]),
+        "rows": f"{len(log.frame):,}",
+        "format": log.format
+        + (f" of {', '.join(PurePath(str(f)).name for f in source['files'])}" if source.get("files") else ""),
+        "ended": trailer.get("ended", "the log has no trailer"),
+        "hooks": _hooks(trailer.get("hooks")),
+        "warnings": "; ".join(dict.fromkeys(map(str, (*header["warnings"], *log.warnings)))),
+    }
+    return {name: str(value)[:600] for name, value in facts.items() if value not in (None, "")}
+
+
+def _host(key: str, value: object) -> str:
+    return {"cores": f"{value} cores", "python": f"Python {value}"}.get(key) or (
+        size(float(str(value))) + " of memory" if key == "memory_bytes" else str(value)
+    )
+
+
+def _rates(rates: Mapping[str, Any] | None) -> str:
+    return "; ".join(
+        f"{direction} "
+        + ", ".join(f"{rate:.3g} GB/s {when}" for when, rate in by.items() if isinstance(rate, int | float))
+        for direction, by in (rates or {}).items()
+        if direction in ("H2D", "D2H") and isinstance(by, Mapping)
+    )
+
+
+def _hooks(hooks: Mapping[str, Any] | None) -> str:
+    if not hooks or not isinstance(hooks.get("events"), int):
+        return ""
+    return f"{hooks['events']:,} events" + (f", {_time(hooks['cost_ns'])} in all" if hooks.get("cost_ns") else "")
+
+
+def downloads(names: Sequence[str]) -> HTML:
+    """Links to the logs that the page carries; the page's script fills them."""
+    links = "".join(f'<li><a data-file="{escape(name)}">{escape(name)}</a></li>' for name in names)
+    return HTML(f"<ul>{links}</ul>")
+
+
+def reproduce(logs: Sequence[Log], names: Sequence[str]) -> HTML:
+    """The exact commands that make these runs and this page again."""
+    lines = [command(log, name) for log, name in zip(logs, names, strict=True) if log.header["plan"]]
+    lines.append(shlex.join(["cuzkbench", "report", *names, "-o", "report.html"]))
+    return HTML(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
+
+
+def command(log: Log, output: str) -> str:
+    """The command line of a run: its preset and every knob that the preset does not set so."""
+    stated = log.header["plan"]
+    plan = {f.name: stated[f.name] for f in dataclasses.fields(RunPlan) if f.name in stated}
+    if plan.get("seed") is None and log.header["seed"] is not None:
+        plan["seed"] = log.header["seed"]
+    base = RunPlan.named(plan["preset"]) if plan.get("preset") else RunPlan()
+    words = ["cuzkbench", "run"]
+    for name, value in plan.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or (value == getattr(base, name) and name not in ("preset", "device")):
+            continue
+        words += (
+            [option if value else option.replace("--", "--no-", 1)] if isinstance(value, bool) else [option, str(value)]
+        )
+    return shlex.join([*words, "-o", output])
