@@ -30,28 +30,32 @@ def plan_of(knobs: Mapping[str, Any]) -> RunPlan:
 def run(plan: RunPlan, path: str | Path | None = None, progress: Progress | None = None) -> Log:
     """Run a plan and return its log, which is also written to `path` (.jsonl or .parquet) where one is given.
 
-    Raises ValueError (plan or path), MemoryError, DeviceError, OSError; what was finished by then is in the file.
+    Raises ValueError, MemoryError and OSError before anything is written; `prover.scheduler.RunFailed`, or
+    KeyboardInterrupt after Ctrl-C, with what was finished in the file.
     """
-    if path is not None:
-        check_writable(Path(path))
     if plan.device == "model":
-        from cuzkbench.simulate import simulate
-
-        log = simulate(plan)
-        if path is None:
-            return log
-        log.save(path)
-        return dataclasses.replace(log, path=str(path))
+        return _simulated(plan, path)
     from cuzkbench.logs import read
     from cuzkbench.prover.scheduler import run_plan
 
+    def convert(native: Path, final: Path) -> None:
+        read(native).save(final)
+
     if path is not None:
-        run_plan(plan, Path(path), progress=progress)
-        return read(path)
+        return read(run_plan(plan, Path(path), progress, convert=convert))
     with tempfile.TemporaryDirectory(prefix="cuzkbench-") as folder:
-        kept = Path(folder) / "run.jsonl"
-        run_plan(plan, kept, progress=progress)
-        return dataclasses.replace(read(kept), path=None)
+        return dataclasses.replace(read(run_plan(plan, Path(folder) / "run.jsonl", progress)), path=None)
+
+
+def _simulated(plan: RunPlan, path: str | Path | None) -> Log:
+    from cuzkbench.simulate import simulate
+
+    if path is None:
+        return simulate(plan)
+    check_writable(Path(path))
+    log = simulate(plan)
+    log.save(path)
+    return dataclasses.replace(log, path=str(path))
 
 
 def check_writable(path: Path) -> None:

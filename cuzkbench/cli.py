@@ -1,0 +1,205 @@
+"""The command `cuzkbench`: one function call per sub-command, no logic. Heavy modules are imported inside them.
+
+Exit status: 0 done, 1 the run or the data failed, 2 wrong usage; a caller's fault is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cuzkbench.events import DeviceError, LogFormatError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+bench = typer.Typer(no_args_is_help=True, help="Verify, then time.")
+app.add_typer(bench, name="bench")
+
+OneLog = Annotated[Path, typer.Argument(metavar="LOG", show_default=False, help="A log of any known format.")]
+Logs = Annotated[list[Path], typer.Argument(metavar="LOG", show_default=False, help="Logs of any known format.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
+Output = Annotated[Path, typer.Option("-o", "--output", show_default=False, help="The file to write.")]
+Lock = Annotated[str | None, typer.Option(help="What the GPU lock covers: coarse, device or narrow.")]
+Memory = Annotated[str | None, typer.Option(help="Where the vectors live: pageable, pinned, registered or staged.")]
+Workers = Annotated[int | None, typer.Option(help="GPU workers of each GPU, 1 to 8.")]
+Preset = Annotated[str | None, typer.Option(help="Start from a named plan, such as seed-case or fixed.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False) -> None:
+    """Why is the GPU of a zero-knowledge prover idle half the time, and what would fix it?"""
+    if version:
+        from cuzkbench.doctor import print_versions
+
+        print_versions()
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for two logs and report.html.")] = Path("cuzkbench-demo"),
+) -> None:
+    """Run the puzzle and its mend on the best device there is, verify every proof, compare both, write a report."""
+    from cuzkbench.demo import demo
+
+    demo(out)
+
+
+@app.command()
+def run(
+    output: Output,
+    preset: Preset = None,
+    device: Annotated[str | None, typer.Option(help="auto, host, cuda, cuda:N or model (simulated).")] = None,
+    lock: Lock = None,
+    memory: Memory = None,
+    workers: Workers = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs, each with a lock and workers of its own.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Measured partitions.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Partitions before them that metrics leave out.")] = None,
+    log2_size: Annotated[int | None, typer.Option(help="A partition has 2^N constraints, 8 to 27.")] = None,
+    synthesis_workers: Annotated[int | None, typer.Option(help="Partitions synthesised at a time.")] = None,
+    queue_depth: Annotated[int | None, typer.Option(help="Synthesised partitions that may wait.")] = None,
+    cpu_load: Annotated[int | None, typer.Option(help="Threads copying memory; -1: all cores but two.")] = None,
+    kernels: Annotated[str | None, typer.Option(help="real, or timed:SECONDS (cuda: a spin, no proofs).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of witness and blinding.")] = None,
+    key_seed: Annotated[int | None, typer.Option(help="Seed of the insecure key, for measurement.")] = None,
+    boolean_share: Annotated[float | None, typer.Option(help="Share of witness values that are 0 or 1.")] = None,
+    b_density: Annotated[float | None, typer.Option(help="Share of the variables that occur in B.")] = None,
+    public_inputs: Annotated[int | None, typer.Option(help="Public inputs of a partition.")] = None,
+    verify: Annotated[bool | None, typer.Option("--verify/--no-verify", help="Verify every proof.")] = None,
+    timing: Annotated[bool | None, typer.Option("--timing/--no-timing", help="With or without the hooks.")] = None,
+) -> None:
+    """Prove partitions by one plan and write the timing log (.jsonl or .parquet).
+
+    A knob that is left out is as the preset says, else as suits the device.
+    """
+    knobs = {name: value for name, value in locals().items() if name != "output"}
+    from cuzkbench.runs import run_command
+
+    run_command(output, knobs)
+
+
+@app.command()
+def explain(
+    log: OneLog,
+    json: Json = False,
+    line_rate: Annotated[float | None, typer.Option(help="GB/s that a pinned copy reaches there.")] = None,
+    begin: Annotated[float | None, typer.Option("--from", help="Leave out what was before this second.")] = None,
+    end: Annotated[float | None, typer.Option("--to", help="Leave out what was after this second.")] = None,
+    fail_under: Annotated[float | None, typer.Option(help="Exit 1 below this kernel utilisation, e.g. 0.9.")] = None,
+) -> None:
+    """Say where every idle nanosecond went, which theories the log supports, and the one change that gains most."""
+    from cuzkbench.answers import explain
+
+    raise typer.Exit(explain(log, json, line_rate, begin, end, fail_under))
+
+
+@app.command()
+def compare(logs: Logs, json: Json = False) -> None:
+    """The same for several logs, side by side."""
+    from cuzkbench.answers import compare
+
+    compare(logs, json)
+
+
+@app.command()
+def whatif(
+    log: OneLog,
+    lock: Lock = None,
+    memory: Memory = None,
+    workers: Workers = None,
+    synthesis_workers: Annotated[int | None, typer.Option(help="Partitions synthesised at a time.")] = None,
+    link_gb_s: Annotated[float | None, typer.Option(help="Rate of every copy, GB/s.")] = None,
+    json: Json = False,
+) -> None:
+    """Predict what another policy, number of workers or link would give, with an interval."""
+    changes = {name: value for name, value in locals().items() if name not in ("log", "json")}
+    from cuzkbench.answers import whatif
+
+    whatif(log, changes, json)
+
+
+@app.command()
+def report(logs: Logs, output: Output) -> None:
+    """Write one self-contained HTML file about one or several logs."""
+    from cuzkbench.answers import report
+
+    report(logs, output)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="The parts of one log.")],
+    output: Output,
+    format: Annotated[str | None, typer.Option(help="native, cuzk, nsight or chrome; else by content.")] = None,
+    partition_bytes: Annotated[int | None, typer.Option(help="cuzk: bytes that one partition uploads.")] = None,
+) -> None:
+    """Read a foreign trace and write it as a log of ours (.jsonl or .parquet)."""
+    from cuzkbench.answers import import_files
+
+    import_files(files, output, format, partition_bytes)
+
+
+@app.command()
+def export(
+    log: OneLog,
+    output: Output,
+    to: Annotated[str, typer.Option(help="chrome (for Perfetto), parquet or jsonl.")] = "chrome",
+) -> None:
+    """Write a log in a format that other tools read."""
+    from cuzkbench.answers import export
+
+    export(log, to, output)
+
+
+@app.command()
+def sweep(
+    output: Annotated[Path, typer.Option("-o", "--output", show_default=False, help="Folder for the logs.")],
+    over: Annotated[list[str], typer.Option(metavar="NAME=VALUE,VALUE", help="A knob of `run` and its values.")],
+    preset: Preset = None,
+    cluster: Annotated[str | None, typer.Option(help="local:N processes, or a Dask scheduler's address.")] = None,
+) -> None:
+    """Run every combination of the given knobs, one log each, and compare them."""
+    from cuzkbench.sweep import sweep
+
+    raise typer.Exit(sweep(over, output, preset, cluster))
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what this machine can do, what is missing, and how to get it."""
+    from cuzkbench.doctor import doctor
+
+    doctor(json)
+
+
+@bench.command("kernels")
+def bench_kernels(json: Json = False) -> None:
+    """Verify each kernel of the best device there is, then time it."""
+    from cuzkbench.bench import kernels
+
+    kernels(json)
+
+
+def main() -> None:
+    """Run the command line. A caller's fault becomes one line on stderr and an exit status, a bug a traceback."""
+    try:
+        app(prog_name="cuzkbench")
+    except (LogFormatError, DeviceError, MemoryError, OSError) as error:
+        _fail(error, 1)
+    except ValueError as error:
+        _fail(error, 2)
+    except RuntimeError as error:
+        from cuzkbench.prover.scheduler import RunFailed
+
+        if not isinstance(error, RunFailed):
+            raise
+        _fail(error, 1)
+
+
+def _fail(error: Exception, status: int) -> None:
+    words = " ".join(str(error).split()) or type(error).__name__
+    print(f"cuzkbench: {words}", file=sys.stderr)
+    sys.exit(status)

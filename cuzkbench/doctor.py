@@ -1,0 +1,86 @@
+"""What this machine can do: host, versions, GPUs; what is missing, what that costs, and how to get it."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cuzkbench import __version__
+
+LIBRARIES = ("numpy", "pandas", "pyarrow", "plotly", "numba", "simpy", "py-arkworks-bls12381", "cupy-cuda13x")
+ENOUGH_LOCKED_BYTES = 64 << 30  # the pinned pool of two workers at production size
+
+
+def versions() -> dict[str, str | None]:
+    """cuzkbench, Python and the libraries that matter; None for one that is not installed."""
+    found: dict[str, str | None] = {"cuzkbench": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def print_versions() -> None:
+    """`cuzkbench --version`."""
+    for name, number in versions().items():
+        print(name, number or "not installed")
+
+
+def host() -> dict[str, Any]:
+    """CPU, cores, memory in bytes and the limit of locked memory; None for what the system does not say."""
+    from cuzkbench.prover.header import machine
+    from cuzkbench.prover.memory import available_host_bytes
+
+    return machine() | {"available_bytes": available_host_bytes(), "locked_memory_bytes": _locked_limit()}
+
+
+def _locked_limit() -> int | None:
+    """Bytes that a process may lock; None without a limit, or where the system has no such thing."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def examine() -> dict[str, Any]:
+    """Everything that `doctor --json` prints."""
+    from cuzkbench.device import cuda_missing, open_device
+
+    facts: dict[str, Any] = {"host": host(), "versions": versions(), "driver": None, "gpus": [], "missing": []}
+    missing = cuda_missing()
+    if missing is None:
+        device = open_device("cuda")
+        facts |= {"driver": device.driver(), "gpus": [device.describe()]}
+        device.close()
+    else:
+        how = "an NVIDIA GPU with a driver for CUDA 13, then: pip install 'cuzkbench[gpu]'"
+        facts["missing"].append({"what": "CUDA", "why": missing, "how": how})
+    limit = facts["host"]["locked_memory_bytes"]
+    if missing is None and limit is not None and limit < ENOUGH_LOCKED_BYTES:
+        why = f"this process may lock {limit:,} bytes; registering larger buffers can fail"
+        facts["missing"].append({"what": "locked memory", "why": why, "how": "ulimit -l unlimited"})
+    return facts
+
+
+def doctor(as_json: bool) -> None:
+    """`cuzkbench doctor`."""
+    from cuzkbench.answers import print_json
+    from cuzkbench.tables import show
+
+    facts = examine()
+    if as_json:
+        return print_json(facts)
+    for name, value in facts["host"].items():
+        show(f"{name:<20} {f'{value:,}' if isinstance(value, int) else value or 'no limit or unknown'}")
+    for name, number in facts["versions"].items():
+        show(f"{name:<20} {number or 'not installed'}")
+    for gpu in facts["gpus"]:
+        show(f"GPU {gpu['gpu']:<16} {', '.join(f'{name} {value}' for name, value in gpu.items() if name != 'gpu')}")
+    for need in facts["missing"]:
+        show(f"missing: {need['what']}: {need['why']}\n  how to get it: {need['how']}")
+    return None

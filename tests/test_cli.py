@@ -1,0 +1,263 @@
+"""The command line: exit status, one line for a caller's fault, one JSON document on stdout, every knob an option."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from cuzkbench import read
+from cuzkbench.cli import app, main
+from cuzkbench.plan import LOG2_MAX, RunPlan
+from cuzkbench.sweep import plans
+
+COMMANDS = typer.main.get_command(app).commands
+INTERFACE = ("demo", "run", "explain", "compare", "whatif", "report", "import", "export", "sweep", "doctor", "bench")
+
+
+@pytest.fixture(scope="module")
+def model_log(tmp_path_factory):
+    """A simulated log, made through the command line."""
+    path = tmp_path_factory.mktemp("model") / "seed-case.parquet"
+    assert status("run", "--preset", "seed-case", "--device", "model", "--seed", "7", "-o", path) == 0
+    return path
+
+
+def status(*arguments):
+    """The exit status of `cuzkbench` with these arguments, in this process."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["cuzkbench", *map(str, arguments)])
+        main()
+    return ended.value.code or 0
+
+
+@pytest.mark.parametrize("name", INTERFACE)
+def test_every_command_of_the_interface_has_help(name, capsys):
+    assert status(name, "--help") == 0
+    assert name in capsys.readouterr().out
+    assert set(INTERFACE) == set(COMMANDS)
+
+
+def test_every_knob_of_the_plan_is_an_option_of_run():
+    options = {parameter.name for parameter in COMMANDS["run"].params}
+    assert options == {field.name for field in dataclasses.fields(RunPlan)} | {"output"}
+
+
+def test_python_m_is_the_command():
+    run = subprocess.run([sys.executable, "-m", "cuzkbench", "--version"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("cuzkbench 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--lock", "wide"), "lock 'wide': one of coarse, device, narrow"),
+        (("--memory", "virtual"), "memory 'virtual': one of pageable, pinned, registered, staged"),
+        (("--preset", "unheard-of"), "preset 'unheard-of': one of seed-case"),
+        (("--device", "tpu"), "device 'tpu': one of auto, host, cuda, model"),
+        (("--workers", "9"), "workers 9: from 1 to 8"),
+        (("--log2-size", "7"), f"log2_size 7: from 8 to {LOG2_MAX}"),
+        (("--log2-size", "28"), f"log2_size 28: from 8 to {LOG2_MAX}"),
+        (("--kernels", "timed:never"), "kernels 'timed:never': real or timed:SECONDS"),
+        (("--partitions", "x"), "Invalid value"),
+        (("--no-such-option",), "No such option"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_writes_nothing(arguments, says, tmp_path, capsys):
+    path = tmp_path / "log.jsonl"
+    assert status("run", *arguments, "-o", path) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert not captured.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_log_name_must_say_the_format(tmp_path, capsys):
+    assert status("run", "--device", "model", "-o", tmp_path / "log.csv") == 2
+    assert capsys.readouterr().err.startswith("cuzkbench: log ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unwritable_output_is_status_1_in_one_line(tmp_path, capsys):
+    assert status("run", "--device", "model", "-o", tmp_path / "no such folder" / "log.jsonl") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_cuda_without_a_gpu_says_what_is_missing(tmp_path, capsys):
+    from cuzkbench.device import cuda_missing
+
+    if cuda_missing() is None:
+        pytest.skip("this machine has a GPU")
+    assert status("run", "--device", "cuda", "-o", tmp_path / "log.jsonl") in (1, 2)
+    err = capsys.readouterr().err
+    assert cuda_missing() in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["explain", "compare", "whatif", "report", "import", "export"])
+def test_a_file_that_is_no_log_is_status_1_in_one_line(command, tmp_path, capsys):
+    path = tmp_path / "noise.bin"
+    path.write_bytes(bytes(range(256)) * 4)
+    more = {
+        "whatif": ["--lock", "coarse"],
+        "report": ["-o", tmp_path / "r.html"],
+        "import": ["-o", tmp_path / "i.jsonl"],
+    }
+    more["export"] = ["-o", tmp_path / "e.json"]
+    assert status(command, path, *more.get(command, [])) == 1
+    captured = capsys.readouterr()
+    assert "noise.bin" in captured.err
+    assert captured.err.count("\n") == 1
+    assert [left.name for left in tmp_path.iterdir()] == ["noise.bin"]
+
+
+def test_a_missing_log_is_status_1(tmp_path, capsys):
+    assert status("explain", tmp_path / "nothing.jsonl") == 1
+    assert "nothing.jsonl" in capsys.readouterr().err
+
+
+def test_run_writes_what_read_reads_and_prints_the_labels(model_log, capsys):
+    log = read(model_log)
+    assert log.complete
+    assert log.header["plan"]["preset"] == "seed-case"
+    assert status("compare", model_log) == 0
+    out = capsys.readouterr().out
+    assert "kernel utilisation" in out
+    assert all(label in out for label in log.labels)
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (
+            ("explain",),
+            {
+                "log",
+                "format",
+                "device",
+                "complete",
+                "cut_at",
+                "warnings",
+                "proofs",
+                "gpus",
+                "theories",
+                "jobs",
+                "best_change",
+            },
+        ),
+        (("compare",), {"logs"}),
+        (("whatif", "--memory", "pinned"), {"changes", "measured_cadence_ns", "predicted", "supported", "why"}),
+    ],
+)
+def test_json_is_one_document_with_the_keys_of_the_interface(command, keys, model_log, capsys):
+    name, *options = command
+    assert status(name, model_log, *options, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() >= keys
+
+
+def test_explain_says_the_share_the_cause_and_the_change(model_log, capsys):
+    assert status("explain", model_log) == 0
+    out = capsys.readouterr().out
+    assert "GPU 0 computed" in out
+    assert "Supported: bounce-buffer" in out
+    assert "The one change that gains most" in out
+
+
+def test_fail_under_is_status_1_below_and_0_above(model_log, capsys):
+    assert status("explain", model_log, "--json", "--fail-under", "0.01") == 0
+    used = json.loads(capsys.readouterr().out)["gpus"][0]["kernel_utilisation"]
+    assert status("explain", model_log, "--fail-under", str(used + 0.01)) == 1
+    assert status("explain", model_log, "--fail-under", str(used - 0.01)) == 0
+
+
+def test_whatif_without_a_change_is_wrong_usage(model_log, capsys):
+    assert status("whatif", model_log) == 2
+    assert "--lock, --memory, --workers, --synthesis-workers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_export_keeps_every_row(to, model_log, tmp_path):
+    path = tmp_path / f"copy.{to}"
+    assert status("export", model_log, "--to", to, "-o", path) == 0
+    assert read(path).frame.equals(read(model_log).frame)
+
+
+def test_export_to_chrome_is_json_with_every_interval(model_log, tmp_path):
+    path = tmp_path / "trace.json"
+    assert status("export", model_log, "--to", "chrome", "-o", path) == 0
+    intervals = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(intervals) >= (read(model_log).frame["phase"] != "COUNTER").sum()
+
+
+def test_export_to_an_unknown_format_is_wrong_usage(model_log, tmp_path, capsys):
+    assert status("export", model_log, "--to", "vcd", "-o", tmp_path / "trace.vcd") == 2
+    assert "one of chrome, jsonl, parquet" in capsys.readouterr().err
+
+
+def test_doctor_json_says_what_is_missing_and_how_to_get_it(capsys):
+    assert status("doctor", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["host"]["cores"] >= 1
+    assert facts["versions"]["cuzkbench"] == "0.1.0"
+    assert facts["gpus"] or any(need["what"] == "CUDA" and need["how"] for need in facts["missing"])
+
+
+def test_sweep_runs_every_combination(tmp_path, capsys):
+    over = ["--over", "device=model", "--over", "lock=coarse,narrow", "--over", "memory=pinned,pageable"]
+    assert status("sweep", *over, "--over", "seed=3", "-o", tmp_path / "matrix") == 0
+    written = {path.stem: read(path).header["plan"] for path in (tmp_path / "matrix").iterdir()}
+    assert {(plan["lock"], plan["memory"]) for plan in written.values()} == {
+        (lock, memory) for lock in ("coarse", "narrow") for memory in ("pinned", "pageable")
+    }
+    assert all(f"model-{plan['lock']}-{plan['memory']}-3" == name for name, plan in written.items())
+    assert "model-coarse-pinned-3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        (["lock"], "NAME=VALUE"),
+        (["lock=narrow", "lock=coarse"], "named twice"),
+        (["colour=red"], "knob 'colour'"),
+        (["workers=2,99"], "workers 99"),
+    ],
+)
+def test_sweep_refuses_before_any_run(over, says):
+    with pytest.raises(ValueError, match=says):
+        plans(over)
+
+
+def test_sweep_on_processes_equals_sweep_here(tmp_path):
+    over = ["--over", "device=model", "--over", "workers=1,2", "--over", "seed=3"]
+    assert status("sweep", *over, "-o", tmp_path / "here") == 0
+    assert status("sweep", *over, "--cluster", "local:2", "-o", tmp_path / "there") == 0
+    for path in (tmp_path / "here").iterdir():
+        assert (
+            read(path).frame.drop(columns="run").equals(read(tmp_path / "there" / path.name).frame.drop(columns="run"))
+        )
+
+
+def test_sweep_on_a_dask_cluster_equals_sweep_here(tmp_path):
+    from distributed import LocalCluster
+
+    over = ["--over", "device=model", "--over", "memory=pinned,pageable", "--over", "seed=3"]
+    assert status("sweep", *over, "-o", tmp_path / "here") == 0
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        assert status("sweep", *over, "--cluster", address, "-o", tmp_path / "there") == 0
+    for path in (tmp_path / "here").iterdir():
+        assert (
+            read(path).frame.drop(columns="run").equals(read(tmp_path / "there" / path.name).frame.drop(columns="run"))
+        )
+
+
+def test_sweep_goes_on_after_a_failed_run_and_says_so(tmp_path, capsys):
+    over = ["--over", "device=model,cuda:63", "--over", "seed=3"]
+    assert status("sweep", *over, "-o", tmp_path / "matrix") == 1
+    assert [path.name for path in (tmp_path / "matrix").iterdir()] == ["model-3.parquet"]
+    assert "cuda_63-3: device cuda:63" in capsys.readouterr().err
