@@ -11,8 +11,8 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -34,6 +34,15 @@ class Ranges(Protocol):
 
     def RangePop(self) -> object:
         """Close the latest one."""
+
+
+@contextmanager
+def _named(ranges: Ranges, name: str) -> Iterator[None]:
+    ranges.RangePush(name)
+    try:
+        yield
+    finally:
+        ranges.RangePop()
 
 
 class Span:
@@ -73,6 +82,11 @@ class Scope:
     def span(self, phase: Phase, name: str) -> AbstractContextManager[None]:
         """A CPU interval around a `with` block."""
         return Span(self, phase, name) if self.recorder.timing or phase in COMPLETIONS else _OFF
+
+    def range(self, name: str) -> AbstractContextManager[None]:
+        """A profiler's range around a `with` block, without a row."""
+        ranges = self.recorder.ranges
+        return _OFF if ranges is None else _named(ranges, name)
 
     def add(self, phase: Phase, lane: Lane, name: str, start_ns: int, end_ns: int) -> None:
         """An interval whose ends the caller took from the recorder's clock."""
@@ -117,7 +131,7 @@ class Recorder:
         on_event: Callable[[Sequence[Event]], None] | None = None,
     ) -> None:
         self.run, self.timing, self.clock, self.device_clock = run, timing, clock, device_clock
-        self.ranges, self.on_event = ranges, on_event
+        self.ranges, self.on_event = ranges if timing else None, on_event
         self.rows: deque[tuple[Any, ...]] = deque()
         self.epoch_ns, self.epoch_utc = clock(), datetime.now(UTC).isoformat()
         self.written = 0

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from itertools import pairwise
 
 from cuzkbench.events import Phase
 from cuzkbench.prover.lock import FifoLock
@@ -56,7 +57,7 @@ def test_a_worker_that_asks_again_goes_behind_the_one_that_waits() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(order) == 100 and all(a != b for a, b in zip(order, order[1:], strict=False))
+    assert len(order) == 100 and all(a != b for a, b in pairwise(order))
 
 
 def test_holds_never_overlap_and_waits_end_where_holds_begin() -> None:
@@ -78,5 +79,5 @@ def test_holds_never_overlap_and_waits_end_where_holds_begin() -> None:
         thread.join()
     holds, waits = rows(recorder, Phase.LOCK_HOLD), rows(recorder, Phase.LOCK_WAIT)
     assert worst[0] == 1 and len(holds) == len(waits) == 100 * THREADS
-    assert all(first[1] <= second[0] for first, second in zip(holds, holds[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in pairwise(holds))
     assert {(end, worker) for _, end, worker in waits} == {(start, worker) for start, _, worker in holds}

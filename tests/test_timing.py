@@ -1,4 +1,4 @@
-"""The recorder against a hand-wound clock: what a hook writes is what happened, under the identity that it happened to."""
+"""The recorder against a hand-wound clock: what a hook writes is what happened, and to whom."""
 
 import json
 import time
@@ -167,9 +167,12 @@ def test_profiler_ranges_enclose_spans() -> None:
             calls.append("pop")
 
     scope = Recorder(ranges=Ranges()).scope("proof", 0)
-    with scope.span(Phase.PREP, "prep"), scope.span(Phase.ALLOC, "register"):
+    with scope.span(Phase.PREP, "prep"), scope.range("msm.h"):
         pass
-    assert calls == ["prep", "register", "pop", "pop"]
+    assert calls == ["prep", "msm.h", "pop", "pop"] and len(scope.recorder.rows) == 1
+    with Recorder(ranges=Ranges(), timing=False).scope("proof", 0).range("msm.h"):
+        pass
+    assert len(calls) == 4
 
 
 def test_span_cost_is_measured() -> None:

@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from cuzkbench.device.base import Device
 from cuzkbench.events import Clock
 
@@ -20,6 +22,7 @@ class RunDevice(Device, Protocol):
     event_clock: Clock  # what stamps its events
     ranges: Ranges | None  # names for a profiler
     emulates_load: bool  # RunPlan.cpu_load is a stated factor here, no threads are started
+    fixed_base: Callable[[str, np.ndarray], np.ndarray] | None  # multiples of a generator, for `keys.load`
 
     def driver(self) -> str | None:
         """The driver's version."""
@@ -74,6 +77,8 @@ def open_device(spec: str, gpu: int = 0) -> RunDevice:
     if base == "host" or missing:
         from cuzkbench.device.host import LABEL, HostDevice
 
-        return HostDevice(gpu, (LABEL,) if missing is None else (LABEL, f"no GPU used: {missing}"))
-    device: RunDevice = import_module("cuzkbench.device.cuda").CudaDevice(int(index or 0) + gpu, gpu)
-    return device
+        device: Any = HostDevice(gpu, (LABEL,) if missing is None else (LABEL, f"no GPU used: {missing}"))
+    else:
+        device = import_module("cuzkbench.device.cuda").CudaDevice(int(index or 0) + gpu, gpu)
+    opened: RunDevice = device  # by its methods: each device takes its own buffers and streams only
+    return opened

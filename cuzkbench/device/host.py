@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 import statistics
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from cuzkbench.device.base import G1_BYTES, G2_BYTES, HostBuffer
-from cuzkbench.events import Clock, DeviceError, Lane, Memory
+from cuzkbench.device.host_streams import Engines, HostStream
+from cuzkbench.events import Clock, Lane, Memory
 
 LABEL = "emulated link and CPU stages"
 CALIBRATIONS = 3
@@ -60,26 +58,6 @@ class HostArray:
         return HostArray(self.array[offset : offset + nbytes])
 
 
-class HostEvent:
-    """A point in a stream. Directly behind an operation it is stamped with that operation's end, elsewhere with the
-    start of the operation that follows, once an engine takes it up: so rows show an engine's time, never the queue's.
-    """
-
-    def __init__(self, stream: HostStream) -> None:
-        self._stream = stream
-        self.passed = False
-        self.stamp_ns = 0
-
-    def synchronize(self) -> None:
-        """Block until the stream has passed the event."""
-        self._stream.wait_for(lambda: self.passed)
-
-    def time_ns(self) -> int:
-        """When the stream passed it."""
-        self.synchronize()
-        return self.stamp_ns
-
-
 @dataclass(frozen=True)
 class HostKey:
     """A proving key's five queries."""
@@ -89,102 +67,6 @@ class HostKey:
     a: HostArray
     b_g1: HostArray
     b_g2: HostArray
-
-
-@dataclass(frozen=True)
-class _Operation:
-    lane: Lane
-    call: str
-    shape: str
-    run: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Wait:
-    event: HostEvent
-
-
-class HostStream:
-    """An ordered queue of work. All streams of a device share one condition, which guards their queues."""
-
-    def __init__(self, number: int, engines: dict[Lane, SimpleQueue[Any]], changed: threading.Condition) -> None:
-        self.number = number
-        self._engines, self._changed = engines, changed
-        self._pending: deque[_Operation | _Wait | HostEvent] = deque()
-        self._busy = False
-        self._closes = False  # the next event stands directly behind an operation
-        self._ended_ns = 0
-        self._opening: list[HostEvent] = []  # passed events that the next operation's start will stamp
-        self._error: DeviceError | None = None
-        self._followers: list[HostStream] = []  # streams that wait for an event of this one
-
-    def record(self) -> HostEvent:
-        """An event after everything queued so far."""
-        event = HostEvent(self)
-        self._queue(event)
-        return event
-
-    def wait(self, event: HostEvent) -> None:
-        """Hold later work of this stream until the event has passed."""
-        self._queue(_Wait(event))
-
-    def synchronize(self) -> None:
-        """Block until all queued work is done; raises the DeviceError of the first operation that failed, once."""
-        self.wait_for(lambda: not self._pending and not self._busy)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def run(self, lane: Lane, call: str, shape: str, work: Callable[[], None]) -> None:
-        """Queue an operation for the engine of a lane."""
-        self._queue(_Operation(lane, call, shape, work))
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Block until a condition on this device's streams holds."""
-        with self._changed:
-            self._changed.wait_for(condition)
-
-    def begin(self, operation: _Operation) -> None:
-        """Called by the engine: do the operation, stamp the events before it. After a failure, later ones are skipped."""
-        now_ns = time.perf_counter_ns()
-        for event in self._opening:
-            event.stamp_ns = now_ns
-        self._opening.clear()
-        if self._error is None:
-            try:
-                operation.run()
-            except Exception as error:  # the stream's owner gets it from `synchronize`
-                self._error = DeviceError(operation.call, operation.shape, f"{type(error).__name__}: {error}")
-        with self._changed:
-            self._busy, self._closes, self._ended_ns = False, True, time.perf_counter_ns()
-            self._advance(self._ended_ns)
-
-    def _queue(self, item: _Operation | _Wait | HostEvent) -> None:
-        with self._changed:
-            self._pending.append(item)
-            self._advance(time.perf_counter_ns())
-
-    def _advance(self, now_ns: int) -> None:
-        while self._pending and not self._busy:
-            item = self._pending[0]
-            if isinstance(item, _Wait):
-                if not item.event.passed:
-                    item.event._stream._followers.append(self)
-                    break
-                self._closes = False
-            elif isinstance(item, HostEvent):
-                item.passed, item.stamp_ns = True, self._ended_ns if self._closes else now_ns
-                if not self._closes:
-                    self._opening.append(item)
-                self._closes = False
-            else:
-                self._busy = True
-                self._engines[item.lane].put((self, item))
-            self._pending.popleft()
-        followers, self._followers = self._followers, []
-        for stream in followers:
-            stream._advance(now_ns)
-        self._changed.notify_all()
 
 
 @dataclass(frozen=True)
@@ -208,30 +90,13 @@ class HostDevice:
     event_clock = Clock.HOST
     ranges = None
     emulates_load = True
+    fixed_base = None
 
     def __init__(self, gpu: int = 0, labels: tuple[str, ...] = (LABEL,), math: Any = None) -> None:
         self.gpu, self.labels = gpu, labels
         self._math = math or import_module("cuzkbench.device.host_math")
         self._emulation: Emulation | None = None
-        self._changed = threading.Condition()
-        self._engines: dict[Lane, SimpleQueue[Any]] = {
-            lane: SimpleQueue() for lane in (Lane.COMPUTE, Lane.COPY_H2D, Lane.COPY_D2H)
-        }
-        self._threads = [
-            threading.Thread(target=self._engine, args=(lane,), name=f"gpu {gpu} {lane}", daemon=True)
-            for lane in self._engines
-        ]
-        self._streams = 0
-        self.engine_cpu_ns = dict.fromkeys(self._engines, 0)  # CPU time of each engine's operations
-        for thread in self._threads:
-            thread.start()
-
-    def _engine(self, lane: Lane) -> None:
-        while (item := self._engines[lane].get()) is not None:
-            stream, operation = item
-            start_ns = time.thread_time_ns()
-            stream.begin(operation)
-            self.engine_cpu_ns[lane] += time.thread_time_ns() - start_ns
+        self._engines = Engines(f"gpu {gpu}")
 
     def describe(self) -> dict[str, Any]:
         """The header's facts: name and memory."""
@@ -275,8 +140,7 @@ class HostDevice:
 
     def stream(self) -> HostStream:
         """A new stream."""
-        self._streams += 1
-        return HostStream(self._streams - 1, self._engines, self._changed)
+        return self._engines.stream()
 
     def upload(self, stream: HostStream, target: HostArray, source: np.ndarray, memory: Memory) -> None:
         """Queue a copy for the one engine towards the device: two copies run one after the other."""
@@ -374,15 +238,12 @@ class HostDevice:
         """None: one clock."""
 
     def counters(self) -> dict[str, float]:
-        """None here."""
-        return {}
+        """CPU time of the compute engine so far: KERNEL rows are arithmetic, never a wait."""
+        return {"compute.cpu_seconds": self._engines.cpu_ns[Lane.COMPUTE] / 1e9}
 
     def close(self) -> None:
         """Let the engines end after what is queued."""
-        for queue in self._engines.values():
-            queue.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._engines.close()
 
 
 def _touched(nbytes: int, where: str) -> np.ndarray:

@@ -34,7 +34,7 @@ class FifoLock:
         if turn is not None:
             turn.acquire()  # released by the owner before us, who leaves the lock held for us
         self._since_ns = scope.recorder.clock()
-        scope.add(Phase.LOCK_WAIT, Lane.LOCK, "lock", asked_ns, self._since_ns)
+        scope.add(Phase.LOCK_WAIT, Lane.LOCK, "wait", asked_ns, self._since_ns)
 
     def release(self, scope: Scope) -> None:
         """Hand the lock to the oldest asker; records the hold. To be called by the owner."""
@@ -44,4 +44,4 @@ class FifoLock:
                 self._waiting.popleft().release()
             else:
                 self._held = False
-        scope.add(Phase.LOCK_HOLD, Lane.LOCK, "lock", since_ns, now_ns)
+        scope.add(Phase.LOCK_HOLD, Lane.LOCK, "hold", since_ns, now_ns)
