@@ -82,9 +82,9 @@ class Work:
 
     def take(self, chosen: Sequence[int]) -> Work:
         """The work of those partitions, in that order, repetitions allowed."""
-        lists = (self.copies, self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns)
         stages = {name: [values[k] for k in chosen] for name, values in self.stages.items()}
-        return Work(stages, *([values[k] for k in chosen] for values in lists))
+        rows = ([values[k] for k in chosen] for values in (self.lead_ns, self.extent_ns, self.busy_ns, self.tail_ns))
+        return Work(stages, [self.copies[k] for k in chosen], *rows)
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ class Costs:
 
     def upload(self, plan: RunPlan, seed: int) -> Upload:
         """What a resolved plan's uploads take. With pageable vectors the witness is pinned all the same."""
-        count = plan.warmup + plan.partitions
+        count, scale = _count_and_scale(plan)
         loaded = np.arange(count) >= plan.warmup + self.load_begins if plan.cpu_load else np.zeros(count, bool)
-        scale = 2.0 ** (plan.log2_size - PRODUCTION_LOG2)
         abc_bytes, witness_bytes = round(self.abc_bytes * scale), round(self.witness_bytes * scale)
         line = np.where(loaded, self.line_rate_loaded, self.line_rate)
         staging_ns, slot_ns = np.zeros(count, np.int64), 0
@@ -147,14 +146,11 @@ class Costs:
 
     def work(self, plan: RunPlan, seed: int, upload: Upload | None = None) -> Work:
         """Stage durations of a resolved plan, warm-up first. Draws of the same seed do not depend on the policies."""
-        count = plan.warmup + plan.partitions
-        scale = 2.0 ** (plan.log2_size - PRODUCTION_LOG2)
+        count, scale = _count_and_scale(plan)
         upload = upload or self.upload(plan, seed)
         synthesis = self.synthesis_s.draw((seed, 0), count) * scale
-        first = min(count, plan.synthesis_workers)
-        synthesis[:first] = np.sort(
-            synthesis[:first]
-        )  # those that start together finish in order: the warm-up is first
+        first = slice(plan.synthesis_workers)
+        synthesis[first] = np.sort(synthesis[first])  # those that begin together end in order: the warm-up is first
         timed = plan.timed_seconds
         kernels = self.kernel_s.draw((seed, 1), count) * scale if timed is None else np.full(count, timed)
         gib = sum(upload.bytes) / 2**30
@@ -171,6 +167,12 @@ class Costs:
         copies = [tuple(row) for row in upload.ns.tolist()]
         nothing = [0] * count
         return Work(stages, copies, nothing, stages["kernels"], stages["kernels"], nothing)
+
+
+def _count_and_scale(plan: RunPlan) -> tuple[int, float]:
+    """Partitions with the warm-up, and their size in terms of production's."""
+    assert plan.partitions and plan.log2_size, "a resolved plan"
+    return plan.warmup + plan.partitions, 2.0 ** (plan.log2_size - PRODUCTION_LOG2)
 
 
 def _ns(seconds: np.ndarray) -> np.ndarray:

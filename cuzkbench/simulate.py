@@ -8,6 +8,7 @@ one copy at a time in each direction and GPU, be it pinned or pageable. A copy's
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,18 +55,29 @@ class Shape:
     @classmethod
     def of(cls, plan: RunPlan) -> Shape:
         """The shape of a resolved plan."""
-        listed = stages(plan.lock, plan.memory)
-        return cls(listed, plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth, pool_buffers(plan))
+        assert plan.synthesis_workers and plan.queue_depth, "a resolved plan"
+        served = (plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth)
+        return cls(stages(plan.lock, plan.memory), *served, pool_buffers(*served))
+
+    def with_workers(self, workers: int, synthesis_workers: int | None = None) -> Shape:
+        """The same with other numbers of workers; a queue and a pool that are as deep as plans make them follow."""
+        synthesis = synthesis_workers or self.synthesis_workers
+        depth = workers * self.gpus if self.queue_depth == self.workers * self.gpus else self.queue_depth
+        pool = self.pool
+        if pool:
+            before = pool_buffers(self.workers, self.gpus, self.synthesis_workers, self.queue_depth)
+            pool = max(1, pool + pool_buffers(workers, self.gpus, synthesis, depth) - before)
+        return dataclasses.replace(self, workers=workers, synthesis_workers=synthesis, queue_depth=depth, pool=pool)
 
 
-def pool_buffers(plan: RunPlan) -> int:
-    """Host buffers of a resolved plan: one for each worker and for each partition that is synthesised or waits."""
-    return max(plan.queue_depth, plan.synthesis_workers) + plan.workers * plan.gpus
+def pool_buffers(workers: int, gpus: int, synthesis_workers: int, queue_depth: float) -> int:
+    """Host buffers: one for each worker and for each partition that is synthesised or waits."""
+    return int(max(queue_depth, synthesis_workers)) + workers * gpus
 
 
 def simulate_core(shape: Shape, work: Work) -> list[Span]:
     """Run every partition of `work` through the shape; spans in the order in which they ended, integer ns from 0."""
-    env = simpy.Environment()
+    env: Any = simpy.Environment()  # its clock counts ns as int, which SimPy's types do not know
     queue = simpy.Store(env, shape.queue_depth)
     pool = simpy.Container(env, shape.pool, shape.pool) if shape.pool else None
     order = iter(range(len(work)))
@@ -195,11 +207,10 @@ def _rows(spans: list[Span], plan: RunPlan, costs: Costs, upload: Upload) -> pd.
     rows = pd.DataFrame(dict(zip(names, zip(*out, strict=True), strict=True)))
     for name in ("phase", "lane", "memory"):
         rows[name] = rows[name].map(str)
-    partition, phase = rows["partition"].to_numpy(), rows["phase"].to_numpy()
-    rows["warmup"] = partition < plan.warmup
+    rows["warmup"] = rows["partition"] < plan.warmup
     rows["job"] = np.where(rows["warmup"], "warmup", "proof")
     rows["run"] = _run(plan)
-    rows["stream"] = np.where(np.isin(phase, ["H2D", "KERNEL", "D2H"]), rows["worker"], -1)
+    rows["stream"] = rows["worker"].where(rows["phase"].isin(["H2D", "KERNEL", "D2H"]), -1)
     rows["clock"] = np.where(rows["stream"] >= 0, "DEVICE", "HOST")
     return rows.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
 
@@ -232,7 +243,7 @@ def _trailer(spans: list[Span], plan: RunPlan, upload: Upload) -> dict[str, Any]
     pool = {
         "high_water_bytes": high * sum(upload.bytes),
         "high_water_buffers": high,
-        "allocated": pool_buffers(plan),
+        "allocated": Shape.of(plan).pool,
         "reused": len(taken) - high,
     }
     return {"ended": "done", "error": None, "clock": None, "hooks": None, "proofs": None, "pool": pool}

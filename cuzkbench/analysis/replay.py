@@ -24,7 +24,7 @@ from cuzkbench.costs import Work
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
-from cuzkbench.simulate import Shape, Span, pool_buffers, simulate_core
+from cuzkbench.simulate import Shape, Span, simulate_core
 from cuzkbench.stages import MEMORIES, Stage, stages
 
 TOLERANCE = 0.05  # a replay that misses the log's own cadence by more cannot be trusted with a change
@@ -62,6 +62,7 @@ class Replay:
     shape: Shape
     work: Work
     warmup: list[bool]
+    warmup_first: bool  # it reached the GPU first, as it is meant to: a change that lets another overtake means nothing
     lock: str  # the plan's, or as the rows show
     memory: str
     copies: list[list[Copy]]
@@ -71,10 +72,11 @@ class Replay:
 
     def run(self, shape: Shape | None = None, work: Work | None = None, chosen: Sequence[int] | None = None) -> Outcome:
         """Simulate, with another shape, other durations, or other partitions in their place."""
-        work, warmup = work or self.work, self.warmup
+        work = work or self.work
         if chosen is not None:
-            work, warmup = work.take(chosen), [warmup[k] for k in chosen]
-        return outcome(simulate_core(shape or self.shape, work), work, warmup)
+            work = work.take(chosen)
+        warm = sum(self.warmup) if self.warmup_first else self.warmup
+        return outcome(simulate_core(shape or self.shape, work), work, warm)
 
     def own(self) -> Outcome:
         """The replay without a change; raises CannotReplay where it misses the log's own cadence."""
@@ -97,50 +99,53 @@ class Replay:
         return dataclasses.replace(self.work, stages=changed, copies=copies or self.work.copies)
 
 
-def outcome(spans: list[Span], work: Work, warmup: Sequence[bool]) -> Outcome:
-    """What simulated spans come to."""
-    kernels: dict[int, list[tuple[int, int, int]]] = {}
-    picked: dict[int, int] = {}
-    last: dict[int, tuple[int, int]] = {}
-    for name, k, gpu, _, _, granted, end in spans:
-        if name == "kernels":
-            begin = granted + work.lead_ns[k]
-            kernels.setdefault(gpu, []).append((begin, begin + work.extent_ns[k], k))
-        elif name == "queue":
-            picked[k] = end
-        if gpu >= 0 and name != "hold":
-            last[k] = (gpu, end + work.tail_ns[k])
-    window = busy = 0.0
-    completions: dict[int, list[int]] = {}
-    for k, (gpu, end) in last.items():
-        if not warmup[k]:
-            completions.setdefault(gpu, []).append(end)
-    for rows in kernels.values():
-        if measured := [begin for begin, _, k in rows if not warmup[k]]:
-            first, final = min(measured), max(end for _, end, _ in rows)
+def outcome(spans: list[Span], work: Work, warm: int | Sequence[bool]) -> Outcome:
+    """What simulated spans come to. `warm`: which partitions are warm-up, or how many of the first to reach the GPU."""
+    picked = {span.partition: span.end for span in spans if span.name == "queue"}
+    done = {span.partition: span.end + work.tail_ns[span.partition] for span in spans if span.gpu >= 0}
+    reached = []
+    for span in spans:
+        if span.name == "kernels":
+            begin = span.granted + work.lead_ns[span.partition]
+            reached.append((begin, begin + work.extent_ns[span.partition], span.partition, span.gpu))
+    reached.sort()
+    warmup = (
+        {row[2] for row in reached[:warm]}
+        if isinstance(warm, int)
+        else {k for k, is_warm in enumerate(warm) if is_warm}
+    )
+    window, busy, gaps = 0, 0.0, []
+    for gpu in {row[3] for row in reached}:
+        mine = [row[:3] for row in reached if row[3] == gpu]
+        measured = [row for row in mine if row[2] not in warmup]
+        if measured:
+            first, final = measured[0][0], max(end for _, end, _ in mine)
             window += final - first
-            busy += sum(work.busy_ns[k] * max(0, e - max(b, first)) / max(1, e - b) for b, e, k in rows)
-    gaps = [(max(ends) - min(ends)) / (len(ends) - 1) for ends in completions.values() if len(ends) > 1]
-    starts = [end - picked[k] for rows in kernels.values() for _, end, k in rows if not warmup[k]]
+            busy += sum(
+                work.busy_ns[k] * max(0, end - max(begin, first)) / max(1, end - begin) for begin, end, k in mine
+            )
+        if len(measured) > 1:
+            completions = [done[k] for _, _, k in measured]
+            gaps.append((max(completions) - min(completions)) / (len(completions) - 1))
+    starts = [end - picked[k] for _, end, k, _ in reached if k not in warmup]
     return Outcome(
         sum(gaps) / len(gaps) if gaps else 0.0,
         busy / window if window else 0.0,
         round(window - busy),
-        round(window),
+        window,
         float(np.median(starts or 0)),
     )
 
 
 def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None) -> Replay:
-    """The log, or the partitions that completed in a part of it, as input; `rate` in GB/s overrides the line rate.
+    """The log as input; `rate` in GB/s overrides the line rate. Raises CannotReplay with what the log lacks.
 
-    Raises CannotReplay with what the log lacks.
+    Of a part of it, what completed before counts as warm-up, and what completed later is left out.
     """
     table = Table.of(log)
     proofs = partitions(log)
     proofs = proofs[proofs["kernel_last_ns"].notna() & proofs["completion_ns"].notna()]
-    inside = proofs["completion_ns"].between(start_ns or -(2**62), end_ns or 2**62)
-    proofs = proofs[inside]
+    proofs = proofs[proofs["completion_ns"] <= (2**62 if end_ns is None else end_ns)]
     if not len(proofs):
         raise CannotReplay("the log has no kernels whose partition is known")
     if min(proofs["gpu"].min(), proofs["worker"].min()) < 0:
@@ -149,7 +154,8 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     if not (figures["cadence_ns"] > 0).any():
         raise CannotReplay("fewer than two measured partitions on every GPU: no cadence")
     window, idle = int(figures["window_ns"].sum()), int(figures["idle_ns"].sum())
-    starts = float(proofs.loc[~proofs["warmup"], "prove_start_ns"].median())
+    warmup = proofs["warmup"].to_numpy() | (proofs["completion_ns"] < (start_ns or 0)).to_numpy(bool)
+    starts = float(proofs.loc[~warmup, "prove_start_ns"].median())
     measured = Outcome(figures["cadence_ns"].mean(), 1 - idle / max(1, window), idle, window, starts)
 
     life = _Life(table.rows, proofs)
@@ -160,7 +166,7 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     durations, lead, copies, interleaved = life.walk(listed)
     tail = life.free_workers(durations)
     made = life.first(Phase.SYNTHESIS), life.last(Phase.SYNTHESIS)
-    durations["synthesis"] = made[1] - made[0]
+    durations["synthesis"] = made[1] - made[0] + life.woken
     order = np.lexsort((life.picked, made[1], made[0]))[:MOST_PARTITIONS]
     extent = life.kernels[1] - life.kernels[0]
     busy = proofs["kernel_ns"].to_numpy(np.int64)
@@ -174,7 +180,8 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     return Replay(
         dataclasses.replace(shape, interleaved=emulated if interleaved is None else interleaved),
         work,
-        proofs["warmup"].to_numpy()[order].tolist(),
+        warmup[order].tolist(),
+        bool(warmup[np.argsort(life.kernels[0], kind="stable")[: warmup.sum()]].all()),
         lock,
         memory,
         copies,
@@ -218,7 +225,9 @@ class _Life:
         asked = np.where(asked == NEVER, self.hold[0], asked)
         locked = [stage.name for stage in listed if stage.locked]
         durations: dict[str, np.ndarray] = {}
-        now, lead, copies, interleaved = self.picked, np.zeros(self.count, np.int64), [], None
+        now, lead = self.picked, np.zeros(self.count, np.int64)
+        copies: list[list[Copy]] = []
+        interleaved: bool | None = None
         for stage in listed:
             if stage.name == locked[0]:
                 if durations:  # latency before the lock is asked for: PREP takes it, whatever the stage before
@@ -288,11 +297,13 @@ class _Life:
         ended left it to another thread.
         """
         ready, free = self.last(Phase.SYNTHESIS), self.done.copy()
+        self.woken = np.where(ready == NEVER, 0, np.maximum(0, self.picked - ready))  # by an idle worker
         order = np.lexsort((self.picked, self.worker, self.gpu))
         for one, following in pairwise(order):
             if (self.gpu[one], self.worker[one]) == (self.gpu[following], self.worker[following]):
                 waited = ready[following] <= self.done[one]
                 free[one] = self.picked[following] if waited else min(free[one], self.picked[following])
+                self.woken[following] *= not waited
         free = np.maximum(free, self.done - durations["finish"])
         tail = self.done - free
         durations["finish"] -= tail
@@ -315,9 +326,8 @@ def _policies(life: _Life) -> tuple[str, str]:
 def _shape(log: Log, plan: RunPlan | None, listed: tuple[Stage, ...], proofs: pd.DataFrame, synthesis: Rows) -> Shape:
     """What served the partitions: the plan's, or as many workers and as much synthesis at once as the rows show."""
     if plan and plan.synthesis_workers and plan.queue_depth:
-        pool = (log.trailer or {}).get("pool") or {}
-        buffers = pool.get("allocated") or pool_buffers(plan)
-        return Shape(listed, plan.workers, plan.gpus, plan.synthesis_workers, plan.queue_depth, buffers)
+        allocated = ((log.trailer or {}).get("pool") or {}).get("allocated")
+        return dataclasses.replace(Shape.of(plan), pool=allocated or Shape.of(plan).pool)
     gpus = proofs.groupby("gpu")["worker"].nunique()
     at_once = max(1, intervals.deepest(synthesis.start, synthesis.end))
     return Shape(listed, int(gpus.max()), len(gpus), at_once, float("inf"))

@@ -59,7 +59,8 @@ def _lock_covers_cpu(run: Replay) -> Mend:
 
 
 def _lock_covers_transfer(run: Replay) -> Mend:
-    shape = _unlocked(run, lambda stage: stage.phase in (Phase.H2D, Phase.D2H))
+    copies = {Phase.H2D: any(map(any, run.work.copies)), Phase.D2H: any(run.work.stages["download"])}
+    shape = _unlocked(run, lambda stage: copies.get(stage.phase, False))
     return Mend(shape, run.work, "the lock released for H2D and D2H and taken again")
 
 
@@ -75,9 +76,7 @@ def _bounce_buffer(run: Replay) -> Mend:
 
 def _single_worker(run: Replay) -> Mend:
     more = run.shape.workers + 1
-    pool = run.shape.pool and run.shape.pool + run.shape.gpus
-    shape = dataclasses.replace(run.shape, workers=more, pool=pool)
-    return Mend(shape, run.work, f"{more} workers a GPU instead of {run.shape.workers}")
+    return Mend(run.shape.with_workers(more), run.work, f"{more} workers a GPU instead of {run.shape.workers}")
 
 
 def _synthesis_starved(run: Replay) -> Mend:
@@ -87,8 +86,9 @@ def _synthesis_starved(run: Replay) -> Mend:
 
 
 def _allocation_stalls(run: Replay) -> Mend:
-    none = {name: [0] * len(run.work) for name in ("register", "unregister") if name in run.work.stages}
-    return Mend(dataclasses.replace(run.shape, pool=None), run.mended(**none), "host buffers in no time")
+    none = [0] * len(run.work)
+    work = run.mended(register=none, unregister=none)
+    return Mend(dataclasses.replace(run.shape, pool=None), work, "host buffers in no time")
 
 
 MENDS: dict[str, Callable[[Replay], Mend]] = {

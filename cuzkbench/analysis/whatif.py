@@ -79,7 +79,7 @@ def _check(changes: dict[str, Any]) -> None:
     for name, value in changes.items():
         if name not in CHANGES:
             raise ValueError(f"what-if {name!r}: one of {', '.join(CHANGES)}")
-        accepted = {"memory": MEMORIES, "lock": LOCKS}.get(name)
+        accepted = {"memory": tuple(MEMORIES), "lock": tuple(LOCKS)}.get(name)
         if accepted and value not in accepted:
             raise ValueError(f"{name} {value!r}: one of {', '.join(accepted)}")
         most = {"workers": 8, "synthesis_workers": 256}.get(name)
@@ -110,16 +110,8 @@ def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
         link = float(changes["link_gb_s"])
         copies = [tuple(round(copy.bytes / link) for copy in upload) for upload in run.copies]
         work, words = run.mended(copies), f"every copy at {link:g} GB/s, the rest as in the log"
-    shape = dataclasses.replace(
-        run.shape,
-        stages=stages(lock, memory),
-        workers=changes.get("workers", run.shape.workers),
-        synthesis_workers=changes.get("synthesis_workers", run.shape.synthesis_workers),
-    )
-    if shape.pool:
-        more = (shape.workers - run.shape.workers) * shape.gpus + shape.synthesis_workers - run.shape.synthesis_workers
-        shape = dataclasses.replace(shape, pool=max(1, shape.pool + more))
-    return shape, work, words
+    shape = run.shape.with_workers(changes.get("workers", run.shape.workers), changes.get("synthesis_workers"))
+    return dataclasses.replace(shape, stages=stages(lock, memory)), work, words
 
 
 def candidates(run: Replay) -> list[dict[str, Any]]:
@@ -151,4 +143,9 @@ def best_change(
     if best is None or (gain := 1 - best.cadence_ns / own.cadence_ns) < LEAST_GAIN:
         return None
     change = ", ".join(f"{name} {value}" for name, value in best.changes.items())
-    return {"change": change, "predicted_cadence_ns": round(run.measured.cadence_ns * (1 - gain)), "gain": gain}
+    return {
+        "change": change,
+        "changes": best.changes,
+        "predicted_cadence_ns": round(run.measured.cadence_ns * (1 - gain)),
+        "gain": gain,
+    }
