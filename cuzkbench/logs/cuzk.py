@@ -1,5 +1,223 @@
-"""The cuzk daemon's log -> Log."""
+"""The cuzk daemon's log, stdout and stderr in one file or several -> Log.
+
+TIMELINE lines give each partition's life in milliseconds, tracing lines its worker, GPU and `prove_start`
+(`cuzk_parts`), and the unlabelled C lines (`cuzk_calls`) what a call did before, for and inside the GPU lock. Here
+they become rows. See FORMATS.md for the versions and for what this format cannot tell.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from cuzkbench.events import Lane, Memory, Phase
+from cuzkbench.logs.cuzk_calls import Assembler, Call, match
+from cuzkbench.logs.cuzk_lines import Lines, Timing
+from cuzkbench.logs.cuzk_parts import MS, Clock, Part, Parts, Stamped
+from cuzkbench.logs.foreign import Foreign, utc
+from cuzkbench.logs.limits import Limits, Source, head
+from cuzkbench.logs.log import Log
+from cuzkbench.logs.validate import LANES
+
+POREP_BYTES = 3 * 32 * 130_278_869  # a, b and c of a porep-c2 partition: 32 bytes a constraint
+VECTOR_BYTES = 3 * 32  # of each constraint
+ASSUMED_GB_S = 50.0  # PCIe Gen5 x16: how fast an upload from pinned memory is at most
+BOUNDED = f"Uploads from pinned memory are bounded: taken to run at {ASSUMED_GB_S:.0f} GB/s, the log cannot tell."
+NO_CALLS = "No lock, upload or kernel lines (CUZK_TIMING): only the times of whole calls are known."
+_PLAIN: dict[str, Any] = {"job": "", "partition": -1, "gpu": -1, "worker": -1, "phase": "", "lane": "", "name": ""} | {
+    "start_ns": 0,
+    "end_ns": 0,
+    "value": float("nan"),
+    "bytes": 0,
+    "memory": Memory.NONE,
+}
+_SIGNS = re.compile(rb"TIMELINE,\d+,|CUZK_TIMING:|CUZK_NTT_H:|cuzk_(?:core|daemon)\b")
 
 
-def sniff(first, path):
-    return False
+def sniff(first: bytes, path: Path) -> bool:
+    """Whether unpacked first bytes hold a line of the engine, whatever stands around it."""
+    return _SIGNS.search(head(first)) is not None
+
+
+def read(
+    path: Path,
+    *more: Path,
+    partition_bytes: int | None = None,
+    max_bytes: int | None = None,
+    max_rows: int | None = None,
+) -> Log:
+    """The log in one file or several (stdout and stderr apart, or rotated); raises LogFormatError without an event.
+
+    `partition_bytes` is what a partition uploads; without it, what the log says or what its kind of proof is known to.
+    """
+    limits = Limits.of(max_bytes, max_rows)
+    out, cuts, streams = Foreign("cuzk", [path, *more]), [], []
+    for file in out.paths:
+        source = Source(file, limits)
+        lines = Lines(source, out.dropped)
+        streams.append(stream := [])
+        for record in lines:
+            stream.append(record)
+            limits.rows(file, len(stream))
+        if source.cut or not lines.ended:
+            cuts.append(f"{file.name}, byte {source.taken}: {source.cut or 'the last line does not end'}")
+    clock = Clock(streams, out.bounded)
+    stamped = [clock.stamps(index, stream) for index, stream in enumerate(streams)]
+    in_order = sorted((pair for stream in stamped for pair in stream if pair[0] is not None), key=lambda pair: pair[0])
+    parts = Parts(in_order, out)
+    calls = _calls(stamped, max(1, len({*parts.gpu_of.values()})), out)
+    rows = _Rows(out, parts, partition_bytes)
+    for stated, call in match(calls, parts.proved(), out.bounded):
+        rows.call(stated.owner, stated.at_ns - stated.ms * MS, stated.at_ns, call)
+    for part in parts.all:
+        rows.life(part)
+    rows.add_all()
+    in_flight = parts.in_flight(in_order[-1][0] if in_order else 0)
+    if in_flight and not cuts:
+        cuts.append(f"end of log: {in_flight} partitions in flight")
+    gpus = [{"gpu": gpu, "device": "unknown device"} for gpu in sorted({*parts.gpu_of.values()} | rows.gpus)]
+    utc_ns = clock.utc_ns
+    return out.log(gpus, {"engines": len(clock.anchors)}, "; ".join(cuts) or None, utc(utc_ns) if utc_ns else None, MS)
+
+
+def _calls(stamped: list[Stamped], gpus: int, out: Foreign) -> list[Call]:
+    """The C lines of all files put together, earliest file first: a rotated file goes on where the last one ended."""
+    spoken = [stream for stream in stamped if any(isinstance(record, Timing) for _, record in stream)]
+    assembler = Assembler(gpus, out.bounded, out.dropped)
+    for stream in sorted(spoken, key=lambda stream: next((ns for ns, _ in stream if ns is not None), 0)):
+        assembler.begin()
+        for ns, record in stream:
+            if isinstance(record, Timing):
+                assembler.take(record.ntt, record.fields)
+            elif ns is not None:
+                assembler.stamp(ns)
+    out.read["C lines"] += sum(isinstance(record, Timing) for stream in stamped for _, record in stream)
+    return assembler.calls
+
+
+class _Rows:
+    """Rows of the record, as the lines of a partition and of its call give them."""
+
+    def __init__(self, out: Foreign, parts: Parts, partition_bytes: int | None) -> None:
+        self.out, self.parts, self.partition_bytes = out, parts, partition_bytes
+        self.rows: list[dict[str, Any]] = []
+        self.gpus: set[int] = set()
+
+    def add(self, part: Part, phase: Phase, name: str, start: int, end: int, **more: Any) -> None:
+        """One row, unless it is empty."""
+        if end > start or phase is Phase.COUNTER:
+            row = {"job": part.name, "partition": part.partition, "gpu": self.gpu(part), "worker": part.worker}
+            row |= {"phase": phase, "lane": LANES.get(phase, Lane.CPU), "name": name, "start_ns": start, "end_ns": end}
+            self.rows.append(_PLAIN | row | more)
+
+    def gpu(self, part: Part) -> int:
+        """The GPU of the partition's worker."""
+        gpu = self.parts.gpu_of.get(part.worker)
+        if gpu is None:
+            self.out.bounded["rows of workers whose GPU no line names, taken as GPU 0"] += 1
+        gpu = gpu or 0
+        self.gpus.add(gpu)
+        return gpu
+
+    def size(self, part: Part) -> int:
+        """Bytes of a, b and c of this partition, 0 where nobody knows."""
+        if self.partition_bytes is not None:
+            return self.partition_bytes
+        if self.parts.constraints is not None and not part.whole:
+            return VECTOR_BYTES * self.parts.constraints
+        porep = part.kind == "porep-c2" or (not part.kind and re.match(r"(ps-)?porep-", part.job) is not None)
+        return POREP_BYTES if porep and not part.whole else 0
+
+    def life(self, part: Part) -> None:
+        """What happened before and after the call."""
+        nobody = {"gpu": -1, "worker": -1}
+        start = part.synth_start
+        if start is None and part.synth_end is not None and part.synth_ms is not None:
+            start = part.synth_end - part.synth_ms * MS
+            self.out.bounded["syntheses whose start line is missing, dated back from their end"] += 1
+        if start is not None and part.synth_end is not None:
+            self.add(part, Phase.SYNTHESIS, "synthesis", start, part.synth_end, **nobody)
+        ready = part.queued if part.queued is not None else part.synth_end
+        if ready is not None and part.pickup is not None:
+            self.add(part, Phase.QUEUE, "queue", min(ready, part.pickup - 1), part.pickup, **nobody)
+        if part.returned is not None and part.prove_start_ms is not None:
+            at = part.returned
+            self.add(part, Phase.COUNTER, "prove_start_ms", at, at, value=float(part.prove_start_ms))
+        if part.ended is not None and part.finalised is not None:
+            self.add(part, Phase.OTHER, "process result", part.ended, part.finalised)
+
+    def call(self, part: Part, entry: int, end: int, call: Call | None) -> None:
+        """A stated period [entry, end) and the C lines of its call, whose own measure begins with it."""
+        if part.pickup is not None:
+            self.add(part, Phase.PREP, "before the call", part.pickup, entry)
+        if call is None:
+            self.out.bounded["calls without C lines: neither lock nor kernels are known"] += 1
+            self.add(part, Phase.OTHER, "call without its parts", entry, end)
+            release = end
+        else:
+            release = entry + call.total * MS
+            acquired = release - call.held * MS
+            waiting = acquired - (call.wait or 0) * MS
+            if call.wait is None:
+                self.add(part, Phase.OTHER, "preparation and lock wait, not separable", entry, acquired)
+            else:
+                self.add(part, Phase.PREP, "pre_lock_cpu", entry, waiting)
+                self.add(part, Phase.LOCK_WAIT, "lock", waiting, acquired)
+            self.add(part, Phase.LOCK_HOLD, "lock", acquired, release)
+            self.inside(part, call, acquired, release)
+        if part.ended is not None:
+            self.add(part, Phase.FINISH, "finish", release, part.ended)
+
+    def inside(self, part: Part, call: Call, at: int, release: int) -> None:
+        """Upload and kernels inside the hold, in the order in which the call runs them."""
+        parts = call.inside
+        half, ntt = call.half, parts.get("ntt_msm_h_ms", 0)
+        pieces: list[tuple[Phase, str, int, dict[str, Any]]] = []  # phase, name, ns, columns
+        if "ntt_kernels" in half and "coset_intt_sync" in half:
+            pieces += [(Phase.OTHER, "d_b_alloc", half.get("d_b_alloc", 0) * MS, {})]
+            pieces += self.upload(part, half["ntt_kernels"] * MS, half["coset_intt_sync"] * MS)
+            pieces += [(Phase.OTHER, "msm_init", half.get("msm_init", 0) * MS, {})]
+            pieces += [(Phase.KERNEL, "msm.h", half.get("msm_invoke", 0) * MS, {})]
+        elif ntt:
+            self.out.bounded["uploads not told apart from NTT and H MSM: kernel times are lower bounds"] += 1
+            pieces += [(Phase.OTHER, "upload, NTT and H MSM, not separable", ntt * MS, {})]
+        pieces += [(Phase.OTHER, "", ntt * MS - sum(ns for _, _, ns, _ in pieces), {})]  # fractions that were dropped
+        pieces += [(Phase.PREP, "barrier_wait", parts.get("barrier_wait_ms", 0) * MS, {})]
+        pieces += [(Phase.KERNEL, "batch_add", parts.get("batch_add_ms", 0) * MS, {})]
+        pieces += [(Phase.KERNEL, "msm.tail", parts.get("tail_msm_ms", 0) * MS, {})]
+        for phase, name, length, more in pieces:
+            if name:
+                self.add(part, phase, name, at, min(at + length, release), **more)
+            at += max(0, length)
+
+    def upload(self, part: Part, enqueued: int, synchronised: int) -> list[tuple[Phase, str, int, dict[str, Any]]]:
+        """The first half up to the H MSM: from pageable memory the copies block the enqueuing, from pinned the rest."""
+        size = self.size(part)
+        shortest = round(size / ASSUMED_GB_S)
+        pinned = self.parts.pinned.get((part.partition, part.synth_ms))
+        if pinned is None and size:
+            pinned = 2 * enqueued < shortest
+            self.out.bounded["uploads whose memory is told from where they block"] += 1
+        if pinned is None:
+            self.out.bounded["uploads of unknown size (partition_bytes says it): kernel times are lower bounds"] += 1
+            return [(Phase.OTHER, "upload and NTT, not separable", enqueued + synchronised, {})]
+        if not pinned:
+            copy = {"bytes": size, "memory": Memory.PAGEABLE}
+            first = (
+                (Phase.H2D, "upload", enqueued, copy) if size else (Phase.OTHER, "upload of unknown size", enqueued, {})
+            )
+            return [first, (Phase.KERNEL, "ntt", synchronised, {})]
+        self.out.bounded["uploads from pinned memory, taken at line rate: kernel times are upper bounds"] += 1
+        copied = min(shortest, enqueued + synchronised)
+        copy = {"bytes": size, "memory": Memory.PINNED}
+        return [(Phase.H2D, "upload", copied, copy), (Phase.KERNEL, "ntt", enqueued + synchronised - copied, {})]
+
+    def add_all(self) -> None:
+        """The rows as columns."""
+        columns = {name: [row[name] for row in self.rows] for name in _PLAIN}
+        self.out.add(len(self.rows), **columns)
+        if not any(row["phase"] is Phase.KERNEL for row in self.rows) and self.rows:
+            self.out.labels.append(NO_CALLS)
+        if any(row["memory"] is Memory.PINNED for row in self.rows):
+            self.out.labels.append(BOUNDED)

@@ -1,0 +1,241 @@
+"""The cuzk daemon's stamped lines, put on one clock and sorted into the partitions they speak of. For `logs/cuzk.py`.
+
+A job's id is the client's and comes again on a retry, lines outside the `gpu_worker` span name no job, and a stream
+may be missing: each line is given to the latest partition that still lacks what it says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cuzkbench.logs.cuzk_calls import Proved
+from cuzkbench.logs.cuzk_lines import Timeline, Timing, Trace
+from cuzkbench.logs.foreign import Foreign
+
+Record = Timeline | Trace | Timing
+Stamped = Sequence[tuple[int | None, Record]]  # None where a line has no time
+MS = 1_000_000  # ns
+RESTART_MS = 10_000  # an offset that falls back by more was counted by a new engine
+LATE_NS = 5 * MS  # between two streams' stamps of one moment
+EVENTS = {  # what each sets
+    "SYNTH_START": "synth_start",
+    "SYNTH_END": "synth_end",
+    "GPU_QUEUE": "queued",
+    "CHAN_SEND": "queued",
+    "GPU_PICKUP": "pickup",
+    "GPU_START": "started",
+    "GPU_END": "ended",
+}
+_STARTING, _QUEUED = "starting cuzk engine", "partition synthesis complete, pushing to GPU queue"
+_PROVED = "partition GPU prove complete"
+
+
+@dataclass(eq=False)
+class Part:
+    """One partition in one attempt of a job; times in ns, None where no line says. A monolithic job is partition 0."""
+
+    job: str
+    partition: int
+    attempt: int
+    whole: bool  # a monolithic job
+    kind: str = ""
+    worker: int = -1
+    synth_start: int | None = None
+    synth_end: int | None = None
+    synth_ms: int | None = None
+    queued: int | None = None
+    pickup: int | None = None
+    started: int | None = None
+    ended: int | None = None
+    gpu_ms: int | None = None
+    prove_start_ms: int | None = None
+    returned: int | None = None  # when prove_start was stated
+    finalised: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The job's id, with the attempt from the second on."""
+        return self.job if self.attempt == 1 else f"{self.job}#{self.attempt}"
+
+
+class Clock:
+    """Offsets of one engine, or of several in turn, and wall time, as ns since the first engine's start."""
+
+    def __init__(self, streams: Sequence[Sequence[Record]], bounded: Counter[str]) -> None:
+        traces = [r for stream in streams for r in stream if isinstance(r, Trace)]
+        starts = sorted({trace.utc_ns for trace in traces if trace.message.startswith(_STARTING)})
+        self.sessions = [list(_sessions(stream, starts)) for stream in streams]
+        queued = {
+            _identity(t.fields.get("job_id"), t.fields): t.utc_ns for t in traces if t.message.startswith(_QUEUED)
+        }
+        lengths: dict[int, int] = defaultdict(int)
+        guesses: dict[int, int] = {}
+        for stream, sessions in zip(streams, self.sessions, strict=True):
+            for record, session in zip(stream, sessions, strict=True):
+                if isinstance(record, Timeline):
+                    lengths[session] = max(lengths[session], record.offset_ms * MS)
+                    utc_ns = queued.get(_identity(record.job, record.fields))
+                    if utc_ns is not None and record.event == "SYNTH_END":
+                        guess = utc_ns - record.offset_ms * MS
+                        guesses[session] = min(guess, guesses.get(session, guess))
+        self.anchors = dict(enumerate(starts))
+        follows = min((trace.utc_ns for trace in traces), default=0)
+        for session, length in sorted(lengths.items()):
+            if session not in self.anchors:
+                self.anchors[session] = guesses.get(session, follows)
+                what = "dated by its synthesis lines" if session in guesses else "put after what was before it"
+                bounded[f"engines whose start is missing: {what}"] += 1
+            follows = self.anchors[session] + length + 1000 * MS
+        self.zero = min(self.anchors.values(), default=follows)
+        self.utc_ns = self.zero if traces else None
+
+    def stamps(self, index: int, stream: Sequence[Record]) -> Stamped:
+        """The records of one file with their times."""
+        return [(self._ns(r, s), r) for r, s in zip(stream, self.sessions[index], strict=True)]
+
+    def _ns(self, record: Record, session: int) -> int | None:
+        if isinstance(record, Timeline):
+            return self.anchors[session] - self.zero + record.offset_ms * MS
+        return record.utc_ns - self.zero if isinstance(record, Trace) else None
+
+
+def _identity(job: Any, fields: dict[str, Any]) -> tuple[Any, ...]:
+    return job, fields.get("partition"), fields.get("synth_ms")
+
+
+def _sessions(stream: Sequence[Record], starts: list[int]) -> Iterator[int]:
+    """For each record the number of its engine: -1 is one that ran before the first start line of its file."""
+    own = any(isinstance(r, Trace) and r.utc_ns in starts and r.message.startswith(_STARTING) for r in stream)
+    session, high = -1 if own else 0, 0
+    for record in stream:
+        if isinstance(record, Trace) and record.message.startswith(_STARTING):
+            session, high = starts.index(record.utc_ns), 0
+        elif isinstance(record, Timeline):
+            if not own and record.offset_ms + RESTART_MS < high:
+                session, high = session + 1, 0
+            high = max(high, record.offset_ms)
+        yield session
+
+
+class Parts:
+    """All partitions, their workers' GPUs, and what the lines say beside."""
+
+    def __init__(self, stamped: Stamped, out: Foreign) -> None:
+        self.read, self.dropped = out.read, out.dropped
+        self.all: list[Part] = []
+        self.gpu_of: dict[int, int] = {}
+        self.pinned: dict[tuple[Any, Any], bool] = {}  # by partition and synth_ms
+        self.constraints: int | None = None
+        self._named: dict[tuple[str, int], list[Part]] = defaultdict(list)
+        self._worked: dict[tuple[int, int], list[Part]] = defaultdict(list)  # by worker and partition, as picked up
+        traces = [(ns, record) for ns, record in stamped if ns is not None and isinstance(record, Trace)]
+        for ns, record in stamped:
+            if isinstance(record, Timeline) and ns is not None:
+                self._event(ns, record.event, record.job, record.fields)
+        if not self.all:
+            for ns, trace in traces:
+                self._stand_in(ns, trace)
+        for ns, trace in traces:
+            self._mention(trace)
+            self._worker_says(ns, trace)
+
+    def _event(self, ns: int, event: str, job: str, fields: dict[str, Any]) -> None:
+        """One step of a partition's life."""
+        attribute = EVENTS.get(event)
+        if attribute is None:
+            self.dropped["TIMELINE events of an unknown name"] += 1
+            return
+        partition, worker = _number(fields.get("partition"), 0), _number(fields.get("worker"), -1)
+        attempts = self._named[job, partition]
+        on_worker = attribute in ("pickup", "started", "ended")
+        fits = [] if event == "SYNTH_START" else [part for part in attempts if getattr(part, attribute) is None]
+        if on_worker:
+            fits = [part for part in fits if part.worker in (worker, -1)]
+        part = fits[-1] if fits else Part(job, partition, len(attempts) + 1, "partition" not in fields)
+        if not fits:
+            attempts.append(part)
+            self.all.append(part)
+        setattr(part, attribute, ns)
+        part.kind = part.kind or str(fields.get("kind", ""))
+        part.synth_ms = _number(fields.get("synth_ms"), part.synth_ms)
+        part.gpu_ms = _number(fields.get("gpu_ms"), part.gpu_ms)
+        if on_worker and part.worker < 0:
+            part.worker = worker
+            self._worked[worker, partition].append(part)
+        self.read[f"TIMELINE {event}"] += 1
+
+    def _stand_in(self, ns: int, trace: Trace) -> None:
+        """The steps that tracing lines tell where no TIMELINE line was kept."""
+        span, fields = trace.span, trace.fields
+        job = str(fields.get("job_id", span.get("job_id", "")))
+        if trace.message.startswith(_QUEUED):
+            self._event(ns, "SYNTH_END", job, fields)
+        elif trace.message.startswith("GPU_TIMING hot_path") and span:
+            overhead = _number(fields.get("total_overhead_ms"), 0) * MS
+            self._event(ns - overhead, "GPU_PICKUP", job, {"worker": span.get("worker_id"), **span})
+        elif trace.message.startswith(_PROVED):
+            owner = next((part for part in reversed(self._named[job, _number(fields.get("partition"), 0)])), None)
+            self._event(ns, "GPU_END", job, {"worker": owner.worker if owner else -1, **fields})
+
+    def _mention(self, trace: Trace) -> None:
+        """What a line says of a worker's GPU, a job's kind, the constraints and the memory of the vectors."""
+        span, fields = trace.span, trace.fields
+        if isinstance(span.get("worker_id"), int) and isinstance(span.get("gpu"), int):
+            self.gpu_of[span["worker_id"]] = span["gpu"]
+        for part in self._named.get((str(span.get("job_id")), _number(span.get("partition"), 0)), []):
+            part.kind = part.kind or str(span.get("proof_kind", ""))
+        if "is_pinned" in fields:
+            self.pinned[fields.get("partition"), fields.get("synth_ms")] = fields["is_pinned"] == "true"
+        self.constraints = _number(fields.get("num_constraints"), self.constraints)
+
+    def _worker_says(self, ns: int, trace: Trace) -> None:
+        """Lines that name a worker and a partition, but no job."""
+        worker, partition = _number(trace.fields.get("worker_id"), -1), _number(trace.fields.get("partition"), 0)
+        parts = self._worked.get((worker, partition), [])
+        if trace.message.startswith("GPU_TIMING spawn_blocking prove_start"):
+            length = _number(trace.fields.get("prove_start_ms"), 0)
+            begun = ns - length * MS + LATE_NS
+            fits = [p for p in parts if p.prove_start_ms is None and p.pickup is not None and p.pickup <= begun]
+            for part in fits[-1:]:
+                part.prove_start_ms, part.returned = length, ns
+            self.dropped["prove_start lines whose pick-up is missing"] += not fits
+        elif trace.message.startswith("FIN_TIMING finalizer"):
+            fits = [p for p in parts if p.finalised is None and p.ended is not None and p.ended <= ns + LATE_NS]
+            for part in fits[-1:]:
+                part.finalised = ns
+        self.read["tracing lines"] += 1
+
+    def in_flight(self, last: int) -> int:
+        """Partitions that may still have been at work when the log ended at `last`; earlier ones had failed."""
+        finals = any(part.finalised is not None for part in self.all)
+        done = [part for part in self.all if (part.finalised if finals else part.ended) is not None]
+        done_by = {part.worker: max(part.pickup or 0, 0) for part in sorted(done, key=lambda part: part.pickup or 0)}
+        longest = max((p.synth_end - p.synth_start for p in self.all if p.synth_end and p.synth_start), default=0)
+        open_ = [part for part in self.all if part not in done]
+        flying = 0
+        for part in open_:
+            if part.pickup is not None:
+                flying += part.pickup > done_by.get(part.worker, -1)
+            elif part.synth_end is not None or part.queued is not None:
+                flying += 1
+            else:
+                flying += part.synth_start is not None and part.synth_start + longest >= last
+        self.dropped["partitions begun and never finished"] += len(open_) - flying
+        return flying
+
+    def proved(self) -> list[Proved]:
+        """The periods that lines state for GPU calls: prove_start, or the whole GPU time where only that is there."""
+        stated = []
+        for part in self.all:
+            if part.returned is not None and part.prove_start_ms is not None:
+                stated.append(Proved(part.returned, part.prove_start_ms, part))
+            elif part.ended is not None and part.gpu_ms is not None:
+                stated.append(Proved(part.ended, part.gpu_ms, part))
+        return stated
+
+
+def _number(value: Any, otherwise: Any) -> Any:
+    return value if isinstance(value, int) else otherwise
