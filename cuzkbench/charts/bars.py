@@ -13,7 +13,21 @@ from cuzkbench.analysis.metrics import bandwidth as bandwidths
 from cuzkbench.analysis.metrics import metrics
 from cuzkbench.analysis.theories import REJECTED_BELOW, SUPPORTED_FROM
 from cuzkbench.analysis.theories import theories as tested
-from cuzkbench.charts.palette import CAUSES, INK, MEMORIES, SOFT, Paint, axis, duration, figure, marker, size, wrapped
+from cuzkbench.charts.palette import (
+    CAUSES,
+    INK,
+    MEMORIES,
+    SOFT,
+    Paint,
+    axis,
+    duration,
+    figure,
+    marker,
+    rate,
+    rate_unit,
+    size,
+    wrapped,
+)
 from cuzkbench.events import GapCause, Memory
 from cuzkbench.logs.log import Log
 
@@ -46,7 +60,7 @@ def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float)
     names = [row.name + small.format(row.amount) for row in rows]
     lanes = {"tickvals": list(range(len(rows))), "ticktext": names, "range": [len(rows) - 0.5, -0.5]}
     fig.update_yaxes(axis(grid=False, fixedrange=True, ticks="", **lanes))
-    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1]))
+    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1], tickangle=0, nticks=6))
 
 
 def causes(log: Log) -> go.Figure:
@@ -82,7 +96,7 @@ def bandwidth(log: Log) -> go.Figure:
     for row in bandwidths(log).sort_values(["direction", "memory", "gpu"], ascending=[False, True, True]).itertuples():
         who = f"GPU {row.gpu}: " if len(log.gpus) > 1 else ""
         name = f"{who}{'upload' if row.direction == 'H2D' else 'download'}, {row.memory.lower()}"
-        amount = f"{row.gb_s:.3g} GB/s, {size(row.bytes)}"
+        amount = f"{rate(row.gb_s)}, {size(row.bytes)}"
         mine = copies[
             (copies["phase"] == row.direction) & (copies["memory"] == row.memory) & (copies["gpu"] == row.gpu)
         ]
@@ -92,15 +106,17 @@ def bandwidth(log: Log) -> go.Figure:
         rates.append((single, row.line_rate_gb_s, row.line_rate_source))
     says = "Bars: bytes over copying time. Dots: single copies. Line: what a pinned copy reaches here."
     fig = figure(f"{log.title}: how fast did data cross the bus", log.labels, says, _ROW_PX * len(rows), legend=False)
-    limit = max([row.length for row in rows] + [rate for _, rate, _ in rates if pd.notna(rate)], default=1.0)
-    _rows(fig, rows, "bandwidth, GB/s", "", 1.08 * limit)
-    for place, (single, rate, source) in enumerate(rates):
+    limit = max([row.length for row in rows] + [line for _, line, _ in rates if pd.notna(line)], default=1.0)
+    scale, unit = rate_unit(limit)
+    rows = [row._replace(length=row.length * scale) for row in rows]
+    _rows(fig, rows, f"bandwidth, {unit}", "", 1.08 * limit * scale)
+    for place, (single, line, source) in enumerate(rates):
         dots = {"color": "#FFFFFF", "size": 5, "line": {"color": INK, "width": 1}}
         many = single.quantile(np.linspace(0, 1, 21)) if len(single) > 200 else single
-        fig.add_trace(go.Scatter(x=many, y=[place] * len(many), mode="markers", marker=dots, hoverinfo="skip"))
-        if pd.notna(rate):
-            told = {"hovertext": f"line rate {rate:.3g} GB/s ({wrapped(source)})", "hoverinfo": "text"}
-            ends = {"x": [rate, rate], "y": [place - 0.42, place + 0.42], "mode": "lines"}
+        fig.add_trace(go.Scatter(x=many * scale, y=[place] * len(many), mode="markers", marker=dots, hoverinfo="skip"))
+        if pd.notna(line):
+            told = {"hovertext": f"line rate {rate(line)} ({wrapped(source)})", "hoverinfo": "text"}
+            ends = {"x": [line * scale] * 2, "y": [place - 0.42, place + 0.42], "mode": "lines"}
             fig.add_trace(go.Scatter(**ends, **told, line={"color": INK, "width": 3}))
     return fig
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis.intervals import Intervals, union
-from cuzkbench.charts.palette import PHASES, Paint, duration, size
+from cuzkbench.charts.palette import PHASES, Paint, duration, rate, size
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.log import Log
 
@@ -149,8 +149,9 @@ def hover(rows: pd.DataFrame) -> list[str]:
         text += f"<br>{', '.join(who)}" if who else ""
         text += f"<br>{duration(end - start)}, from {start / 1e9:.4f} s to {end / 1e9:.4f} s"
         if count:
-            rate = f" at {count / (end - start):.3g} GB/s"
-            text += f"<br>{size(count)}{rate}" + (f", {memory.lower()}" if memory not in ("NONE", "UNKNOWN") else "")
+            text += f"<br>{size(count)} at {rate(count / (end - start))}" + (
+                f", {memory.lower()}" if memory not in ("NONE", "UNKNOWN") else ""
+            )
         texts.append(text)
     return texts
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -13,7 +11,7 @@ from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.replay import CannotReplay, replay
 from cuzkbench.analysis.whatif import apply
 from cuzkbench.charts.gantt import measured
-from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, wrapped
+from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, rate, rate_unit, wrapped
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.stages import LOCKS
@@ -110,26 +108,32 @@ def whatif(log: Log) -> go.Figure:
     says = "All copies at one rate, other stages as in the log. Left of the knee transfer takes longer than compute."
     fig = figure(title, log.labels, says, height=300)
     two = max(2, run.shape.workers)
-    policies = [("narrow", 1, "dot"), *((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash")]
+    policies = [*((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash"), ("narrow", 1, "dot")]
     colours = dict(zip(LOCKS, SERIES, strict=False))
     for lock, count, dash in policies:
         if count > 8:
             continue
-        made = [run.run(*apply(run, lock=lock, workers=count, link_gb_s=rate)[:2]).cadence_ns / 1e9 for rate in links]
+        made = [run.run(*apply(run, lock=lock, workers=count, link_gb_s=link)[:2]).cadence_ns / 1e9 for link in links]
         name = f"{lock} lock, {count} workers" if count > 1 else "one worker"
         line = {"color": colours[lock] if count > 1 else SOFT, "dash": dash, "width": 2}
-        told = f"<b>{name}</b><br>%{{x:.3g}} GB/s: a partition every %{{y:.3g}} s<extra></extra>"
-        fig.add_trace(go.Scatter(x=links, y=made, name=name, mode="lines", line=line, hovertemplate=told))
+        told = [
+            f"<b>{name}</b> at {rate(link)}<br>a partition every {duration(y * 1e9)}"
+            for link, y in zip(links, made, strict=True)
+        ]
+        fig.add_trace(go.Scatter(x=links, y=made, name=name, mode="lines", line=line, hovertext=told, hoverinfo="text"))
     edge = {"x": [knee, knee], "y": [0, max(fig.data[0].y)], "line": {"color": SOFT, "dash": "dash", "width": 1}}
-    fig.add_trace(go.Scatter(**edge, name=f"knee at {knee:.3g} GB/s", mode="lines", hoverinfo="skip"))
-    told = f"<b>this run</b><br>bus at {own:.3g} GB/s, a partition every {duration(run.measured.cadence_ns)}"
+    fig.add_trace(go.Scatter(**edge, name=f"knee at {rate(knee)}", mode="lines", hoverinfo="skip"))
+    told = f"<b>this run</b><br>bus at {rate(own)}, a partition every {duration(run.measured.cadence_ns)}"
     at = {"x": [own], "y": [run.measured.cadence_ns / 1e9], "hovertext": told, "hoverinfo": "text"}
     look = {"mode": "markers", "marker": {"color": INK, "symbol": "diamond", "size": 10}}
     fig.add_trace(go.Scatter(**at, **look, name="this run"))
+    scale, unit = rate_unit(links[-1])
+    for trace in fig.data:
+        trace.x = np.asarray(trace.x) * scale
     fig.update_yaxes(axis("time a partition", ticksuffix=" s", rangemode="tozero"))
-    ticks = [float(f"{digit}e{power}") for power in range(-3, 4) for digit in (1, 2, 5)]
-    seen = [tick for tick in ticks if links[0] < tick < links[-1]]
-    return fig.update_xaxes(axis("rate of every copy, GB/s", type="log", tickvals=seen))
+    ticks = [float(f"{digit}e{power}") for power in range(-3, 6) for digit in (1, 2, 5)]
+    seen = [tick for tick in ticks if links[0] * scale < tick < links[-1] * scale]
+    return fig.update_xaxes(axis(f"rate of every copy, {unit}", type="log", tickvals=seen))
 
 
 def predicted(table: pd.DataFrame, title: str = "What-if against what was measured") -> go.Figure:

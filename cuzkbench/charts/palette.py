@@ -48,10 +48,10 @@ CAUSES: dict[GapCause, Paint] = {
     GapCause.SLOW_TRANSFER: Paint("#D55E00", "a slow transfer", "/"),
     GapCause.TRANSFER: Paint("#0072B2", "a transfer at line rate", "/"),
     GapCause.LINK_CONTENTION: Paint("#56B4E9", "a shared link", "/"),
-    GapCause.LOCKED_CPU: Paint("#E69F00", "the lock, held over CPU work", "x"),
-    GapCause.LOCKED_TRANSFER: Paint("#004B77", "the lock, held over a transfer", "x"),
-    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "the lock, held over a slow transfer", "x"),
-    GapCause.LOCKED_OTHER: Paint("#57606A", "the lock, held over something unknown", "x"),
+    GapCause.LOCKED_CPU: Paint("#E69F00", "lock held over CPU work", "x"),
+    GapCause.LOCKED_TRANSFER: Paint("#004B77", "lock held over a transfer", "x"),
+    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "lock held over a slow transfer", "x"),
+    GapCause.LOCKED_OTHER: Paint("#57606A", "lock held, why unknown", "x"),
     GapCause.CPU_PREP: Paint("#E0B040", "CPU preparation", "\\"),
     GapCause.CPU_FINISH: Paint("#C9BC3F", "CPU finish", "\\"),
     GapCause.STAGING: Paint("#E8A0BF", "a staging copy", "\\"),
@@ -102,6 +102,16 @@ def size(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.3g}\u00a0{unit}"
     return f"{count:.0f}\u00a0B"
+
+
+def rate(gb_s: float) -> str:
+    """Bytes a nanosecond, which is GB/s, in the unit that reads best: an emulated link moves megabytes."""
+    return f"{size(gb_s * 1e9)}/s"
+
+
+def rate_unit(gb_s: float) -> tuple[float, str]:
+    """What to multiply GB/s with, and the unit then, for an axis that reaches this far."""
+    return (1.0, "GB/s") if gb_s >= 0.5 else (1e3, "MB/s")
 
 
 def wrapped(text: object, width: int = 56) -> str:

@@ -17,13 +17,14 @@ from IPython.display import HTML
 
 from cuzkbench.analysis.explain import explain
 from cuzkbench.analysis.metrics import bandwidth, metrics
-from cuzkbench.charts.palette import CAUSES, duration, size
+from cuzkbench.charts.palette import CAUSES, duration, rate, size
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 
 _HOST = ("cpu", "cores", "memory_bytes", "os", "python")
 _NONE = "–"
+SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about its cause
 
 
 def heading(logs: Sequence[Log]) -> HTML:
@@ -43,7 +44,7 @@ def verdict(log: Log, named: bool = False) -> str:
     for gpu in answer["gpus"]:
         who = "the GPU" if len(answer["gpus"]) == 1 else f"GPU {gpu['gpu']}"
         text = f"{who} computed {_percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
-        if gpu["idle_ns"] and gpu["causes"]:
+        if gpu["idle_ns"] > SMALL_IDLE * gpu["window_ns"]:
             cause, most = max(gpu["causes"].items(), key=lambda item: (item[1], item[0]))
             words = CAUSES[GapCause(cause)].words
             share = _percent(most / gpu["idle_ns"])
@@ -72,9 +73,10 @@ def _doubts(log: Log) -> list[str]:
 
 
 def _percent(share: float | None) -> str:
-    return (
-        _NONE if share is None or pd.isna(share) else f"{share:.0%}" if share < 0.995 or share >= 1 else f"{share:.1%}"
-    )
+    """Whole percent; near 100 % with one digit, rounded down, so that 100 % is said of the whole only."""
+    if share is None or pd.isna(share):
+        return _NONE
+    return f"{share:.0%}" if share < 0.985 or share >= 1 else f"{int(share * 1000) / 10}%"
 
 
 def _time(ns: float | None) -> str:
@@ -99,10 +101,10 @@ def cards(logs: Sequence[Log]) -> HTML:
             ideal = f"ideal {_time(gpu.ideal_cadence_ns)}"
             kinds["cadence against ideal"].append((who, _time(gpu.cadence_ns), ideal))
             mine = uploads[uploads["gpu"] == gpu.gpu]
-            rate = f"{mine['bytes'].sum() / mine['duration_ns'].sum():.3g} GB/s" if len(mine) else _NONE
+            reached = rate(mine["bytes"].sum() / mine["duration_ns"].sum()) if len(mine) else _NONE
             assumed = " assumed" if (mine["line_rate_source"] == "assumed").any() else ""
-            against = f"of {mine['line_rate_gb_s'].max():.3g} GB/s{assumed}" if len(mine) else "no uploads"
-            kinds["upload against line rate"].append((who, rate, against))
+            against = f"of {rate(mine['line_rate_gb_s'].max())}{assumed}" if len(mine) else "no uploads"
+            kinds["upload against line rate"].append((who, reached, against))
         proofs = (log.trailer or {}).get("proofs") or {}
         made = proofs.get("made")
         count = (
@@ -159,6 +161,8 @@ def theories(log: Log) -> HTML:
 
 
 def _value(value: float, unit: str) -> str:
+    if unit == "GB/s":
+        return rate(value)
     return duration(value) if unit == "ns" else f"{value:.3g}{'' if unit == '1' else f' {unit}'}"
 
 
@@ -236,7 +240,7 @@ def _host(key: str, value: object) -> str:
 def _rates(rates: Mapping[str, Any] | None) -> str:
     return "; ".join(
         f"{direction} "
-        + ", ".join(f"{rate:.3g} GB/s {when}" for when, rate in by.items() if isinstance(rate, int | float))
+        + ", ".join(f"{rate(value)} {when}" for when, value in by.items() if isinstance(value, int | float))
         for direction, by in (rates or {}).items()
         if direction in ("H2D", "D2H") and isinstance(by, Mapping)
     )
