@@ -183,9 +183,12 @@ def test_what_is_no_proof_or_no_input_is_rejected(pair, public, proof):
 
 
 def test_a_point_outside_the_subgroup_is_rejected(pair, public, proof):
-    """x = 4 lies on the curve, in its cofactor part."""
+    """A point of the cofactor's order pairs to 1, so C plus one would verify: the same proof in other bytes."""
     y = pow(4**3 + 4, (curve.p + 1) // 4, curve.p)
     assert y * y % curve.p == 4**3 + 4
     point = arkworks.G1Point.from_xy_bytes_unchecked_be((4).to_bytes(48, "big") + y.to_bytes(48, "big"))
-    assert not point.is_in_subgroup()
-    assert not groth16.verify(pair[1], public, bytes(point.to_compressed_bytes()) + proof[48:])
+    minus_one = arkworks.Scalar.from_le_bytes((curve.r - 1).to_bytes(32, "little"))
+    torsion = point + point * minus_one  # r times the point
+    assert torsion != arkworks.G1Point.identity() and not torsion.is_in_subgroup()
+    moved = arkworks.G1Point.from_compressed_bytes(proof[144:]) + torsion
+    assert not groth16.verify(pair[1], public, proof[:144] + bytes(moved.to_compressed_bytes()))
