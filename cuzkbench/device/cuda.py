@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cuzkbench import bls12_381 as curve
 from cuzkbench.device.base import FR_BYTES, G1_BYTES, G2_BYTES, HostBuffer
 from cuzkbench.device.cuda_clock import CudaClock
 from cuzkbench.device.nvml import Nvml
@@ -23,6 +24,10 @@ from cuzkbench.events import Clock, DeviceError, Memory
 RESERVE_BYTES = 512 << 20  # left free for the context, the modules and the driver
 PROBE_BYTES = 64 << 20  # of the copies that measure the line rate
 PROBES = 9
+GENERATORS = {
+    "g1": curve.g1_to_montgomery(curve.G1_GENERATOR),
+    "g2": curve.g2_to_montgomery(curve.G2_GENERATOR),
+}
 
 
 class CudaBuffer:
@@ -281,6 +286,31 @@ class CudaDevice:
             self.cupy.cuda.runtime.memcpyAsync(target.ctypes.data, source.address, source.nbytes, 2, stream.pointer)
 
     # -- kernels
+
+    def fixed_base(self, group: str, scalars: np.ndarray) -> np.ndarray:
+        """Multiples of the group's generator as affine Montgomery bytes, for `keys.generate`; blocks."""
+        count, point = scalars.nbytes // FR_BYTES, G1_BYTES if group == "g1" else G2_BYTES
+        out = np.empty(count * point, np.uint8)
+        sizes = (scalars.nbytes, out.nbytes, self.kernels.fixed_base_scratch_bytes(group, count))
+        inputs, outputs, scratch = buffers = [self.buffer(nbytes) for nbytes in sizes]
+        stream = self.stream()
+        self.upload(stream, inputs, scalars, Memory.PAGEABLE)
+        stream.synchronize()
+        self.kernels.fixed_base(
+            stream.pointer,
+            group,
+            GENERATORS[group],
+            inputs.address,
+            count,
+            outputs.address,
+            scratch.address,
+            scratch.nbytes,
+        )
+        self.download(stream, out, outputs)
+        stream.synchronize()
+        for buffer in buffers:
+            self.free(buffer)
+        return out
 
     def ntt(
         self, stream: CudaStream, values: CudaBuffer, log2_size: int, *, inverse: bool = False, coset: bool = False
