@@ -1,4 +1,4 @@
-"""BLS12-381 in plain Python ints: constants with their formulas, and the byte layouts that host, device and tests share.
+"""BLS12-381 in plain Python ints: constants with their formulas, and the byte layouts that all parts share.
 
 Everything below follows from X, the curve's parameter; the generators are those of the zcash specification.
 Layouts are those of `device/base.py`: Montgomery form, little-endian, Fr 32 bytes, Fp 48, infinity all zero bytes.

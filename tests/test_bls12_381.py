@@ -49,8 +49,8 @@ def test_negated_inverses(bits):
 
 
 def test_montgomery_constants_vs_definition():
-    assert curve.FR_ONE == 2**256 % curve.r and curve.FR_R2 == 2**512 % curve.r
-    assert curve.FP_ONE == 2**384 % curve.p and curve.FP_R2 == 2**768 % curve.p
+    assert 2**256 % curve.r == curve.FR_ONE and 2**512 % curve.r == curve.FR_R2
+    assert 2**384 % curve.p == curve.FP_ONE and 2**768 % curve.p == curve.FP_R2
 
 
 def test_root_of_unity_is_primitive():
