@@ -135,14 +135,16 @@ def test_upload_vs_source_bytes(device: HostDevice, name: str) -> None:
 
 def test_memory_is_checked_with_the_bytes_needed(device: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_host_bytes", lambda: 1_000_000)
-    check_fits(600_000, 400_000, device)  # the host device's memory is the host's
+    check_fits(600_000, 400_000, [device])  # the host device's memory is the host's
     with pytest.raises(MemoryError, match="host memory: 1,000,001 bytes needed, 1,000,000 available"):
-        check_fits(600_001, 400_000, device)
+        check_fits(600_001, 400_000, [device])
+    with pytest.raises(MemoryError, match="host memory: 1,000,001 bytes"):
+        check_fits(200_001, 400_000, [device, device])
     monkeypatch.setattr(device, "available_bytes", lambda: 500)
     with pytest.raises(MemoryError, match="device memory: 501 bytes needed, 500 available"):
-        check_fits(0, 501, device)
+        check_fits(0, 501, [device])
     monkeypatch.setattr(memory, "available_host_bytes", lambda: None)
-    check_fits(1 << 60, 500, device)  # a system that does not say
+    check_fits(1 << 60, 500, [device])  # a system that does not say
 
 
 def test_available_memory_vs_all_there_is(device: HostDevice) -> None:

@@ -197,16 +197,17 @@ def available_host_bytes() -> int | None:
     return free
 
 
-def check_fits(host_bytes: int, device_bytes: int, device: RunDevice) -> None:
-    """Raises MemoryError with the bytes needed and available, before anything is allocated."""
-    on_device = device.available_bytes()
-    if on_device is None:
-        host_bytes += device_bytes
-    elif device_bytes > on_device:
-        raise MemoryError(
-            f"device memory: {device_bytes:,} bytes needed, {on_device:,} available; "
-            "take a smaller --log2-size or fewer --workers"
-        )
+def check_fits(host_bytes: int, device_bytes: int, devices: Sequence[RunDevice]) -> None:
+    """Raises MemoryError with the bytes needed (of each device) and available, before anything is allocated."""
+    for device in devices:
+        on_device = device.available_bytes()
+        if on_device is None:
+            host_bytes += device_bytes
+        elif device_bytes > on_device:
+            raise MemoryError(
+                f"device memory: {device_bytes:,} bytes needed, {on_device:,} available; "
+                "take a smaller --log2-size or fewer --workers"
+            )
     available = available_host_bytes()
     if available is not None and host_bytes > available:
         raise MemoryError(

@@ -220,9 +220,8 @@ def _run(
     first = devices[0]
     plan = plan.resolve({"cuda": "cuda", "emulated": "host"}[first.kind])
     work = work_of(plan)
-    buffers = _buffers(plan)
-    for device in devices:
-        check_fits(buffers * work.nbytes + work.key_bytes, plan.workers * work.nbytes + work.key_bytes, device)
+    host_bytes, device_bytes = (count * work.nbytes + work.key_bytes for count in (_buffers(plan), plan.workers))
+    check_fits(host_bytes, device_bytes, devices)
     work.load(first, progress)
     pool = Pool(first, POLICIES[plan.memory].made_of, work.nbytes)
     stack.callback(pool.close)
@@ -232,10 +231,10 @@ def _run(
         for _ in range(plan.workers):
             workers.append(Worker(device, len(workers), lock, plan, pool, work, key))
             stack.callback(workers[-1].close)
-    emulations = _calibrate(plan, devices, workers, work)
-    rates = _line_rates(first, plan.cpu_load, stack)
     stack.callback(sys.setswitchinterval, sys.getswitchinterval())
     sys.setswitchinterval(SWITCH_S)
+    emulations = _calibrate(plan, devices, workers, work)
+    rates = _line_rates(first, plan.cpu_load, stack)
     recorder = Recorder(
         run_id(plan), timing=plan.timing, device_clock=first.event_clock, ranges=first.ranges, on_event=on_event
     )
@@ -250,7 +249,7 @@ def _run(
     recorder.close(
         {
             "ended": ended,
-            "error": f"{type(failure).__name__}: {failure}" if failure else None,
+            "error": f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else None,
             "clock": first.clock_fit(),
             "proofs": {"made": run.made, "verified": run.verified} if work.proofs else None,
             "pool": pool.counters(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import secrets
 import time
 from collections.abc import Callable
@@ -156,7 +157,8 @@ class Timed:
         return Slot(memory, [("spin", lambda stream: device.spin(stream, self.seconds))], back)
 
     def synthesise(self, partition: int, out: np.ndarray, threads: int) -> None:
-        """Nothing: the buffer's content does not matter, and its pages exist."""
+        """A byte a page: the content does not matter, but no copy may read the system's shared page of zeros."""
+        out[:: mmap.PAGESIZE] = partition & 255
 
     def prepare(self, partition: int, buffer: np.ndarray) -> None:
         """Production's share of the kernel time."""
