@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from cuzkbench.analysis.replay import MOST_PARTITIONS, replay
 from cuzkbench.analysis.theories import MENDS, theories
+from cuzkbench.analysis.whatif import best_change
 from cuzkbench.costs import Work, production
 from cuzkbench.events import Lane, Phase
+from cuzkbench.logs import read
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.simulate import Shape, simulate, simulate_core
@@ -322,3 +326,26 @@ def test_a_part_of_the_log_vs_the_whole() -> None:
     whole, part = theories(made).loc[0], theories(made, start_ns=begins).loc[0]
     assert whole["name"] == part["name"] == "bounce-buffer"
     assert part["predicted_cadence_ns"] < 2.1e9
+
+
+def test_the_engine_log_supports_the_bounce_buffer() -> None:
+    case = Path(__file__).parents[1].parent / "shared" / "cases" / "cuzk_two_workers.log"
+    if not case.exists():
+        pytest.skip(f"needs {case.name}, which is not part of the repository")
+    made = read(case)
+    found = theories(made)
+    assert found.loc[0, "name"] == "bounce-buffer" and found.loc[0, "verdict"] == "supported"
+    assert "(assumed)" in found.loc[0, "why"]
+    change = best_change(made)
+    assert change is not None and change["change"] == "memory pinned"
+
+
+def test_a_long_log_is_judged_by_its_first_thousand_partitions() -> None:
+    plan = RunPlan(lock="device", memory="pinned", partitions=MOST_PARTITIONS + 500)
+    made = simulate(plan)
+    run = replay(made)
+    assert len(run.work) == MOST_PARTITIONS
+    found = theories(made).loc[0]
+    assert found["name"] == "lock-covers-transfer"
+    # device lock: the upload of 16.67 GB at 50 GB/s is what the mend hides, partition by partition
+    assert found["explained_idle_ns"] / plan.partitions == pytest.approx(16.67e9 / 50, rel=0.02)

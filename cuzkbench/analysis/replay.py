@@ -29,7 +29,7 @@ from cuzkbench.stages import MEMORIES, Stage, stages
 
 TOLERANCE = 0.05  # a replay that misses the log's own cadence by more cannot be trusted with a change
 MOST_COPIES = 8  # of one upload that are kept apart
-MOST_PARTITIONS = 2000  # of one log that are replayed, about 0.1 s; longer logs repeat themselves
+MOST_PARTITIONS = 1000  # of one log that are replayed, 0.1 to 0.3 s each time; longer logs repeat themselves
 NEVER = -1
 
 
