@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import random
+import sys
 import tempfile
 import time
 import warnings
@@ -30,9 +31,10 @@ Progress = Callable[[str, int, int], None]
 
 FORMAT = 1
 INSECURE = "insecure: made from a seed, for measurement only"
-ASK_ABOVE_LOG2 = 16
-"""Largest host key that is made without asking."""
-_SLICE = 1 << 15  # multiples between two reports of progress
+QUIET_LOG2 = 16
+"""Largest key that the host makes without saying first how long it will take."""
+_SLICE, _DEVICE_SLICE = 1 << 15, 1 << 20  # multiples between two reports of progress, by the host and by a device
+_KEPT_BYTES = 1 << 30  # of a device's keys: it makes larger ones faster than a disk gives them back
 
 
 class DamagedKeyError(OSError):
@@ -77,11 +79,12 @@ def generate(
     """
     scalars = key_scalars(circuit, seed)
     total, done = sum(len(values) for _, values in scalars.values()), 0
+    size = _SLICE if fixed_base is None else _DEVICE_SLICE
     made: dict[str, np.ndarray] = {}
     for name, (group, values) in scalars.items():
         parts = []
-        for start in range(0, len(values), _SLICE):
-            part = np.ascontiguousarray(values[start : start + _SLICE])
+        for start in range(0, len(values), size):
+            part = np.ascontiguousarray(values[start : start + size])
             parts.append((fixed_base or multiples)(group, part.reshape(-1).view(np.uint8)))
             done += len(part)
             if progress is not None:
@@ -110,6 +113,7 @@ def load(
 ) -> tuple[ProvingKey, VerifyingKey]:
     """The keys from the cache, else generated and kept there for the next time.
 
+    Keys that a device made are kept up to 1 GiB; what the host takes long for is said first on stderr.
     A damaged file is made anew with a warning, as is said where the cache cannot be written; a file that holds the
     keys of another circuit or seed raises ValueError.
     """
@@ -119,7 +123,12 @@ def load(
             return read(path, circuit, seed)
         except OSError as error:
             warnings.warn(f"{error}; the keys are made anew", stacklevel=2)
+    if fixed_base is None and circuit.log2_size > QUIET_LOG2:
+        seconds = estimate_seconds(circuit)
+        print(f"making the keys of 2^{circuit.log2_size} on the host: about {seconds:,.0f} s", file=sys.stderr)
     keys = generate(circuit, seed, fixed_base, progress)
+    if fixed_base is not None and sum(array.nbytes for array in _arrays(*keys).values()) > _KEPT_BYTES:
+        return keys
     try:
         _write(path, circuit, seed, *keys)
     except OSError as error:
@@ -131,14 +140,17 @@ def _identity(circuit: Circuit, seed: int) -> dict[str, object]:
     return {"format": FORMAT, "fingerprint": circuit.fingerprint(), "seed": seed, "label": INSECURE}
 
 
+def _arrays(proving: ProvingKey, verifying: VerifyingKey) -> dict[str, np.ndarray]:
+    return {name: array for key in (proving, verifying) for name, array in vars(key).items() if name != "fingerprint"}
+
+
 def _write(path: Path, circuit: Circuit, seed: int, proving: ProvingKey, verifying: VerifyingKey) -> None:
     """One .npz file, complete or not there at all."""
-    arrays = {name: array for key in (proving, verifying) for name, array in vars(key).items() if name != "fingerprint"}
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, identity=np.array(json.dumps(_identity(circuit, seed))), **arrays)
+            np.savez(file, identity=np.array(json.dumps(_identity(circuit, seed))), **_arrays(proving, verifying))
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
