@@ -23,13 +23,14 @@ from cuzkbench.logs.log import Log
 
 KEPT_FACTS = ("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version", "hip_runtime_version")
 KEPT_DEVICE = ("totalGlobalMem", "computeMajor", "computeMinor", "numSms")
+_OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:\}|$|"(?!log":)))')
 LATE_NS = 3_600_000_000_000  # a trace that starts later than an hour after its zero is shifted to its first event
 _PLAIN = (-1, -1, 0, -1, -1, -1)  # device, stream, bytes, correlation, partition, worker of a host row
 
 
 def sniff(first: bytes, path: Path) -> bool:
-    """Whether unpacked first bytes open a JSON object or array."""
-    return re.match(rb"(?:\xef\xbb\xbf)?\s*[\[{]", head(first)) is not None
+    """Whether unpacked first bytes open an object or an array of objects, and no container's log line."""
+    return _OPENING.match(head(first)) is not None
 
 
 def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
@@ -181,8 +182,8 @@ class _Reader:
         for event, begun in [unclosed for stack in self.open.values() for unclosed in stack]:
             self.out.bounded["B events never closed, taken to last until the trace ends"] += 1
             self.interval(event, begun, max(begun, latest))
-        start, end, kind, *details = (np.array(a, np.int64) for a in (self.start, self.end, self.kind, *self.details))
-        device, stream, size, correlation, partition, worker = details
+        start, end, kind = (np.array(column, np.int64) for column in (self.start, self.end, self.kind))
+        device, stream, size, correlation, partition, worker = (np.array(column, np.int64) for column in self.details)
         zero = int(start.min()) if len(start) and start.min() > LATE_NS else 0
         numbers = number(self.path, list(self.devices))
         gpu = np.array([*(numbers[key] for key in self.devices), -1], np.int64)[device]
@@ -212,8 +213,8 @@ class _Reader:
             stream=stream,
             warmup=np.array([known.warmup for known in table], bool)[kind] if table else False,
         )
-        times = start[launch] - zero, start[launched] - zero
-        self.out.launched(launch, *times, gpu=gpu[launched], stream=stream[launched])
+        called = start[launch] - zero, start[launched] - zero
+        self.out.launched(launch, *called, gpu=gpu[launched], stream=stream[launched])
         for name, samples in self.samples.items():
             times = np.array([time for time, _ in samples], np.int64) - zero
             values = [value for _, value in samples]
@@ -223,6 +224,9 @@ class _Reader:
         for index, n in enumerate(np.bincount(kind, minlength=len(table))):
             self.out.read[f"{table[index].category[:60]} events"] += int(n)
         kept = {key: value for key in KEPT_FACTS if isinstance(value := facts.get(key), int | str)}
+        other = facts.get("otherData")
+        if isinstance(other, dict) and other.get("writer") == OWN and isinstance(other.get("labels"), list):
+            self.out.labels += [str(label)[:200] for label in other["labels"][:20]]
         base = facts.get("baseTimeNanoseconds")
         return self.out.log(
             _gpus(numbers, facts.get("deviceProperties")),

@@ -68,7 +68,7 @@ def _copy(category: str, name: str) -> Kind:
 
 def own_kind(name: str, args: dict[str, Any]) -> Kind:
     """The kind of an event that `chrome_export` wrote; raises LookupError or ValueError where somebody changed it."""
-    phase, lane, memory, clock = Phase(args["phase"]), Lane(args["lane"]), Memory(args["memory"]), Clock(args["clock"])
+    phase, lane, memory, clock = Phase[args["phase"]], Lane[args["lane"]], Memory[args["memory"]], Clock[args["clock"]]
     if LANES.get(phase, lane) != lane or (memory == Memory.NONE and phase in (Phase.H2D, Phase.D2H)):
         raise ValueError("phase, lane and memory do not fit")
     return Kind("own", OWN, name, phase, lane, memory, clock, str(args["job"]), args["warmup"] is True)

@@ -8,13 +8,14 @@ they become rows. See FORMATS.md for the versions and for what this format canno
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.cuzk_calls import Assembler, Call, match
 from cuzkbench.logs.cuzk_lines import Lines, Timing
-from cuzkbench.logs.cuzk_parts import MS, Clock, Part, Parts, Stamped
+from cuzkbench.logs.cuzk_parts import MS, Clock, Part, Parts, Record, Stamped
 from cuzkbench.logs.foreign import Foreign, utc
 from cuzkbench.logs.limits import Limits, Source, head
 from cuzkbench.logs.log import Log
@@ -23,7 +24,10 @@ from cuzkbench.logs.validate import LANES
 POREP_BYTES = 3 * 32 * 130_278_869  # a, b and c of a porep-c2 partition: 32 bytes a constraint
 VECTOR_BYTES = 3 * 32  # of each constraint
 ASSUMED_GB_S = 50.0  # PCIe Gen5 x16: how fast an upload from pinned memory is at most
-BOUNDED = f"Uploads from pinned memory are bounded: taken to run at {ASSUMED_GB_S:.0f} GB/s, the log cannot tell."
+UPPER = (
+    f"Kernel times are upper bounds: the log does not tell pinned uploads, taken at {ASSUMED_GB_S:.0f} GB/s, from NTTs."
+)
+LOWER = "Kernel times are lower bounds: the log does not tell some uploads from the NTTs beside them."
 NO_CALLS = "No lock, upload or kernel lines (CUZK_TIMING): only the times of whole calls are known."
 _PLAIN: dict[str, Any] = {"job": "", "partition": -1, "gpu": -1, "worker": -1, "phase": "", "lane": "", "name": ""} | {
     "start_ns": 0,
@@ -52,11 +56,14 @@ def read(
     `partition_bytes` is what a partition uploads; without it, what the log says or what its kind of proof is known to.
     """
     limits = Limits.of(max_bytes, max_rows)
-    out, cuts, streams = Foreign("cuzk", [path, *more]), [], []
+    out = Foreign("cuzk", [path, *more])
+    streams: list[list[Record]] = []
+    cuts: list[str] = []
     for file in out.paths:
         source = Source(file, limits)
         lines = Lines(source, out.dropped)
-        streams.append(stream := [])
+        stream: list[Record] = []
+        streams.append(stream)
         for record in lines:
             stream.append(record)
             limits.rows(file, len(stream))
@@ -64,9 +71,10 @@ def read(
             cuts.append(f"{file.name}, byte {source.taken}: {source.cut or 'the last line does not end'}")
     clock = Clock(streams, out.bounded)
     stamped = [clock.stamps(index, stream) for index, stream in enumerate(streams)]
-    in_order = sorted((pair for stream in stamped for pair in stream if pair[0] is not None), key=lambda pair: pair[0])
+    in_order = sorted([(ns, r) for stream in stamped for ns, r in stream if ns is not None], key=lambda pair: pair[0])
     parts = Parts(in_order, out)
-    calls = _calls(stamped, max(1, len({*parts.gpu_of.values()})), out)
+    workers = {part.worker for part in parts.all if part.worker >= 0}
+    calls = _calls(stamped, max(1, len({*parts.gpu_of.values()} or workers)), out)
     rows = _Rows(out, parts, partition_bytes)
     for stated, call in match(calls, parts.proved(), out.bounded):
         rows.call(stated.owner, stated.at_ns - stated.ms * MS, stated.at_ns, call)
@@ -103,6 +111,8 @@ class _Rows:
         self.out, self.parts, self.partition_bytes = out, parts, partition_bytes
         self.rows: list[dict[str, Any]] = []
         self.gpus: set[int] = set()
+        self.guessed: set[int] = set()  # workers
+        self.bounds: set[str] = set()  # sentences
 
     def add(self, part: Part, phase: Phase, name: str, start: int, end: int, **more: Any) -> None:
         """One row, unless it is empty."""
@@ -113,11 +123,11 @@ class _Rows:
 
     def gpu(self, part: Part) -> int:
         """The GPU of the partition's worker."""
-        gpu = self.parts.gpu_of.get(part.worker)
-        if gpu is None:
-            self.out.bounded["rows of workers whose GPU no line names, taken as GPU 0"] += 1
-        gpu = gpu or 0
+        gpu = self.parts.gpu_of.get(part.worker, 0)
         self.gpus.add(gpu)
+        if part.worker not in self.parts.gpu_of:
+            self.out.bounded["workers whose GPU no line names, taken as GPU 0"] += part.worker not in self.guessed
+            self.guessed.add(part.worker)
         return gpu
 
     def size(self, part: Part) -> int:
@@ -180,7 +190,8 @@ class _Rows:
             pieces += [(Phase.OTHER, "msm_init", half.get("msm_init", 0) * MS, {})]
             pieces += [(Phase.KERNEL, "msm.h", half.get("msm_invoke", 0) * MS, {})]
         elif ntt:
-            self.out.bounded["uploads not told apart from NTT and H MSM: kernel times are lower bounds"] += 1
+            self.out.bounded["uploads not told apart from NTT and H MSM"] += 1
+            self.bounds.add(LOWER)
             pieces += [(Phase.OTHER, "upload, NTT and H MSM, not separable", ntt * MS, {})]
         pieces += [(Phase.OTHER, "", ntt * MS - sum(ns for _, _, ns, _ in pieces), {})]  # fractions that were dropped
         pieces += [(Phase.PREP, "barrier_wait", parts.get("barrier_wait_ms", 0) * MS, {})]
@@ -198,9 +209,10 @@ class _Rows:
         pinned = self.parts.pinned.get((part.partition, part.synth_ms))
         if pinned is None and size:
             pinned = 2 * enqueued < shortest
-            self.out.bounded["uploads whose memory is told from where they block"] += 1
+            self.out.bounded["uploads whose memory is inferred from where they block"] += 1
         if pinned is None:
-            self.out.bounded["uploads of unknown size (partition_bytes says it): kernel times are lower bounds"] += 1
+            self.out.bounded["uploads of unknown size and memory, not told apart from NTTs"] += 1
+            self.bounds.add(LOWER)
             return [(Phase.OTHER, "upload and NTT, not separable", enqueued + synchronised, {})]
         if not pinned:
             copy = {"bytes": size, "memory": Memory.PAGEABLE}
@@ -208,7 +220,8 @@ class _Rows:
                 (Phase.H2D, "upload", enqueued, copy) if size else (Phase.OTHER, "upload of unknown size", enqueued, {})
             )
             return [first, (Phase.KERNEL, "ntt", synchronised, {})]
-        self.out.bounded["uploads from pinned memory, taken at line rate: kernel times are upper bounds"] += 1
+        self.out.bounded["uploads from pinned memory, taken at line rate"] += 1
+        self.bounds.add(UPPER)
         copied = min(shortest, enqueued + synchronised)
         copy = {"bytes": size, "memory": Memory.PINNED}
         return [(Phase.H2D, "upload", copied, copy), (Phase.KERNEL, "ntt", enqueued + synchronised - copied, {})]
@@ -217,7 +230,10 @@ class _Rows:
         """The rows as columns."""
         columns = {name: [row[name] for row in self.rows] for name in _PLAIN}
         self.out.add(len(self.rows), **columns)
-        if not any(row["phase"] is Phase.KERNEL for row in self.rows) and self.rows:
+        if not any(row["phase"] is Phase.KERNEL for row in self.rows):
             self.out.labels.append(NO_CALLS)
-        if any(row["memory"] is Memory.PINNED for row in self.rows):
-            self.out.labels.append(BOUNDED)
+        holds = sorted((row["start_ns"], row["end_ns"]) for row in self.rows if row["phase"] is Phase.LOCK_HOLD)
+        if self.guessed and any(later[0] < earlier[1] - 2 * MS for earlier, later in pairwise(holds)):
+            self.out.warnings.append("locks of GPU 0 overlap: several GPUs are taken together, stdout tells them apart")
+        for bound in sorted(self.bounds):
+            self.out.labels.append(bound)

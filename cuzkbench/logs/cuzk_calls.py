@@ -89,8 +89,11 @@ class Assembler:
                     self._parts[name].append((known[name], {}))
             for name in _FLOATING:
                 self.dropped[f"{name} lines: of other threads, they name no partition"] += name in known
-        for kept in (self._halves, self._chains, *self._parts.values()):
+        for kept in self._kept():
             del kept[: -self.gpus - 2]
+
+    def _kept(self) -> list[list[Any]]:
+        return [self._open, self._halves, self._chains, *self._parts.values()]
 
     def _one(self, candidates: list[Any], excess: Sequence[int]) -> Any:
         """Take out the candidate that exceeds its sum least, None without any; count others that fit as well."""
@@ -111,7 +114,8 @@ class Assembler:
             gpu_total - tail - sum(pool[i][0] for pool, i in zip(pools, choice, strict=True)) for choice in choices
         ]
         choice = self._one(choices, excess)
-        inside, half = {"tail_msm_ms": tail}, {}
+        inside = {"tail_msm_ms": tail}
+        half: dict[str, int] = {}
         if choice is None:
             self.ambiguous["calls whose parts inside the lock do not add up"] += 1
             if self.gpus == 1:
@@ -134,7 +138,7 @@ class Assembler:
         if chain is not None:
             _, call.inside, call.half = chain
         if self.gpus == 1:  # nothing else can be open
-            for kept in (self._open, self._chains, self._halves, *self._parts.values()):
+            for kept in self._kept():
                 kept.clear()
         self.calls.append(call)
 

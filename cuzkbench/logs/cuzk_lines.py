@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cuzkbench.logs.limits import Source
@@ -65,7 +66,7 @@ class Lines:
             starts = [found.start() for found in _RECORD.finditer(text)]
             self.dropped["line ends between two outputs, put back"] += max(0, len(starts) - 1)
             self.dropped["lines that are no record"] += not starts and bool(text.strip())
-            for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+            for start, end in pairwise([*starts, len(text)]):
                 record = _parse(text[start:end].decode("utf-8", "replace").strip())
                 if record is not None:
                     yield record

@@ -123,7 +123,7 @@ def _sessions(stream: Sequence[Record], starts: list[int]) -> Iterator[int]:
 class Parts:
     """All partitions, their workers' GPUs, and what the lines say beside."""
 
-    def __init__(self, stamped: Stamped, out: Foreign) -> None:
+    def __init__(self, stamped: Sequence[tuple[int, Record]], out: Foreign) -> None:
         self.read, self.dropped = out.read, out.dropped
         self.all: list[Part] = []
         self.gpu_of: dict[int, int] = {}
@@ -131,9 +131,9 @@ class Parts:
         self.constraints: int | None = None
         self._named: dict[tuple[str, int], list[Part]] = defaultdict(list)
         self._worked: dict[tuple[int, int], list[Part]] = defaultdict(list)  # by worker and partition, as picked up
-        traces = [(ns, record) for ns, record in stamped if ns is not None and isinstance(record, Trace)]
+        traces = [(ns, record) for ns, record in stamped if isinstance(record, Trace)]
         for ns, record in stamped:
-            if isinstance(record, Timeline) and ns is not None:
+            if isinstance(record, Timeline):
                 self._event(ns, record.event, record.job, record.fields)
         if not self.all:
             for ns, trace in traces:
@@ -176,9 +176,6 @@ class Parts:
         elif trace.message.startswith("GPU_TIMING hot_path") and span:
             overhead = _number(fields.get("total_overhead_ms"), 0) * MS
             self._event(ns - overhead, "GPU_PICKUP", job, {"worker": span.get("worker_id"), **span})
-        elif trace.message.startswith(_PROVED):
-            owner = next((part for part in reversed(self._named[job, _number(fields.get("partition"), 0)])), None)
-            self._event(ns, "GPU_END", job, {"worker": owner.worker if owner else -1, **fields})
 
     def _mention(self, trace: Trace) -> None:
         """What a line says of a worker's GPU, a job's kind, the constraints and the memory of the vectors."""
@@ -203,15 +200,24 @@ class Parts:
                 part.prove_start_ms, part.returned = length, ns
             self.dropped["prove_start lines whose pick-up is missing"] += not fits
         elif trace.message.startswith("FIN_TIMING finalizer"):
-            fits = [p for p in parts if p.finalised is None and p.ended is not None and p.ended <= ns + LATE_NS]
-            for part in fits[-1:]:
+            after = [(p, p.returned if p.ended is None else p.ended) for p in parts if p.finalised is None]
+            for part in [p for p, done in after if done is not None and done <= ns + LATE_NS][-1:]:
                 part.finalised = ns
+                if part.ended is None:  # no GPU_END line: the end is when the finalizer had finished, not yet processed
+                    rest = _number(trace.fields.get("total_ms"), 0) - _number(trace.fields.get("finish_ms"), 0)
+                    part.ended = max(part.returned or 0, ns - rest * MS)
+        elif trace.message.startswith(_PROVED):
+            named = self._named.get((str(trace.fields.get("job_id")), partition), [])
+            for part in [p for p in named if p.ended is None and p.pickup is not None][-1:]:
+                part.ended, part.gpu_ms = ns, _number(trace.fields.get("gpu_ms"), None)
         self.read["tracing lines"] += 1
 
     def in_flight(self, last: int) -> int:
         """Partitions that may still have been at work when the log ended at `last`; earlier ones had failed."""
-        finals = any(part.finalised is not None for part in self.all)
-        done = [part for part in self.all if (part.finalised if finals else part.ended) is not None]
+        signs = [
+            name for name in ("finalised", "ended", "returned") if any(getattr(p, name) is not None for p in self.all)
+        ]
+        done = [part for part in self.all if signs and getattr(part, signs[0]) is not None]
         done_by = {part.worker: max(part.pickup or 0, 0) for part in sorted(done, key=lambda part: part.pickup or 0)}
         longest = max((p.synth_end - p.synth_start for p in self.all if p.synth_end and p.synth_start), default=0)
         open_ = [part for part in self.all if part not in done]

@@ -135,7 +135,7 @@ def _categorical(codes: np.ndarray, known: dict[str, int]) -> pd.Categorical:
     order = sorted(names)
     position = np.zeros(max(order, default=0) + 1, np.int32)
     position[order] = np.arange(len(order))
-    return pd.Categorical.from_codes(position[codes], [names[code] for code in order])
+    return pd.Categorical.from_codes(position[codes], pd.Index([names[code] for code in order], dtype="str"))
 
 
 def utc(ns: int) -> str | None:

@@ -31,7 +31,8 @@ class Events:
         self.found = False  # whether an array of events was reached
         self._chunks = iter(source)
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-        self._scan = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False).scan_once
+        decoder: Any = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
+        self._scan = decoder.scan_once
         self._text, self._at, self._ended = "", 0, False
 
     def __iter__(self) -> Iterator[Any]:

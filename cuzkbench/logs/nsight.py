@@ -103,11 +103,23 @@ def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | 
     if more:
         raise ValueError(f"{len(more) + 1} exports: one Nsight Systems export is read at a time")
     limits, out = Limits.of(max_bytes, max_rows), Foreign("nsight", [path])
+    cut = _shortage(path)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            return _Reader(Export(path, connection, limits, out), out).log()
+            export = Export(path, connection, limits, out)
+            export.cut = cut
+            return _Reader(export, out).log()
     except sqlite3.Error as error:
-        raise LogFormatError(path, "SQLite", str(error)) from error
+        raise LogFormatError(path, cut or "SQLite", f"nothing is left to read: {error}") from error
+
+
+def _shortage(path: Path) -> str | None:
+    """Where the file ends, if its header states more pages than it holds."""
+    with path.open("rb") as file:
+        first = file.read(100)
+    page = int.from_bytes(first[16:18], "big")
+    stated, size = (65536 if page == 1 else page) * int.from_bytes(first[28:32], "big"), path.stat().st_size
+    return f"byte {size}: the file ends, its header states {stated} bytes" if size < stated else None
 
 
 def _pid(serial: pd.Series) -> pd.Series:
@@ -144,7 +156,8 @@ class _Reader:
         numbers = number(self.export.path, [members[0] for members in sharing.values()])
         facts = ("smCount", "totalMemory", "asyncEngines")
         known = self.export.frame("TARGET_INFO_GPU", "id", "cuDevice", "deviceId", *facts, text="name")
-        gpus, gpu_of = [], {}
+        gpu_of: dict[tuple[int, int], int] = {}
+        gpus: list[dict[str, Any]] = []
         for first, *others in sharing.values():
             gpu_of |= dict.fromkeys([first, *others], numbers[first])
             named = known[known["id"] == physical[first] if first in physical else known["cuDevice"] == first[1]]
@@ -240,9 +253,10 @@ class _Reader:
 
     def _host(self, rows: pd.DataFrame, names: Any, blocking: Any) -> None:
         """Rows of host threads."""
-        phases = np.where(blocking, str(Phase.HOST_SYNC), str(Phase.OTHER)) if len(rows) else []
-        phases = np.broadcast_to(phases, len(rows))
-        self.out.add(len(rows), phase=phases, name=names, **rows[["start_ns", "end_ns", "gpu"]])
+        codes = np.broadcast_to(np.asarray(blocking, bool), len(rows)).astype(np.int64)
+        self.out.add(
+            len(rows), phase=(codes, [Phase.OTHER, Phase.HOST_SYNC]), name=names, **rows[["start_ns", "end_ns", "gpu"]]
+        )
 
     def _operations(self, table: str, rows: pd.DataFrame) -> None:
         """Kernels, whole graphs, copies and memsets."""
@@ -290,7 +304,7 @@ class _Reader:
         own = own[~label]
         early = own["phase"].isin([Phase.SYNTHESIS, Phase.QUEUE])
         own.loc[early, ["gpu", "worker"]] = -1
-        lanes = [LANES.get(Phase(phase), Lane.CPU) for phase in own["phase"]]
+        lanes = [LANES.get(Phase[phase], Lane.CPU) for phase in own["phase"]]
         self.out.add(
             len(own), lane=lanes, **own[["start_ns", "end_ns", "job", "partition", "worker", "gpu", "phase", "name"]]
         )
