@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from cuzkbench.analysis.metrics import bandwidth as bandwidths
 from cuzkbench.analysis.metrics import metrics
 from cuzkbench.analysis.theories import REJECTED_BELOW, SUPPORTED_FROM
 from cuzkbench.analysis.theories import theories as tested
+from cuzkbench.charts.lanes import each
 from cuzkbench.charts.palette import (
     CAUSES,
     INK,
@@ -58,7 +59,7 @@ def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float)
         fig.add_trace(go.Bar(**where, **told, marker=marker(row.paint)))
     small = "<br><span style='font-size:11px;color:" + SOFT + "'>{}</span>"
     names = [row.name + small.format(row.amount) for row in rows]
-    lanes = {"tickvals": list(range(len(rows))), "ticktext": names, "range": [len(rows) - 0.5, -0.5]}
+    lanes: dict[str, Any] = {"tickvals": list(range(len(rows))), "ticktext": names, "range": [len(rows) - 0.5, -0.5]}
     fig.update_yaxes(axis(grid=False, fixedrange=True, ticks="", **lanes))
     return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1], tickangle=0, nticks=6))
 
@@ -69,13 +70,13 @@ def causes(log: Log) -> go.Figure:
     idle = idle.assign(length=idle["end_ns"] - idle["start_ns"])
     rows: list[_Row] = []
     says = []
-    for gpu in metrics(log).itertuples():
+    for gpu in each(metrics(log)):
         who = f"GPU {gpu.gpu}: " if len(log.gpus) > 1 else ""
         sums = idle[idle["gpu"] == gpu.gpu].groupby("cause", observed=True)["length"].agg(["sum", "count"])
         base = 0
-        for cause, total, count in sums.sort_values("sum", ascending=False, kind="stable").itertuples():
-            paint, amount = CAUSES[GapCause(cause)], f"{duration(total)}, {total / max(gpu.idle_ns, 1):.1%}"
-            told = f"<b>{paint.words}</b> {amount} in {count} stretches<br>{wrapped(GapCause(cause).meaning)}"
+        for cause, total, count in each(sums.sort_values("sum", ascending=False, kind="stable")):
+            paint, amount = CAUSES[GapCause[cause]], f"{duration(total)}, {total / max(gpu.idle_ns, 1):.1%}"
+            told = f"<b>{paint.words}</b> {amount} in {count} stretches<br>{wrapped(GapCause[cause].meaning)}"
             rows.append(_Row(who + paint.words, amount, base / 1e9, total / 1e9, paint, told))
             base += total
         rows.append(_Row(f"<b>{who}all idle time</b>", duration(gpu.idle_ns), 0, gpu.idle_ns / 1e9, Paint(SOFT, "")))
@@ -93,7 +94,7 @@ def bandwidth(log: Log) -> go.Figure:
     """Effective bandwidth by direction and memory kind, the single copies as dots, the line rate as a mark."""
     rows, rates = [], []
     copies = log.frame[(log.frame["bytes"] > 0) & (log.frame["end_ns"] > log.frame["start_ns"])]
-    for row in bandwidths(log).sort_values(["direction", "memory", "gpu"], ascending=[False, True, True]).itertuples():
+    for row in each(bandwidths(log).sort_values(["direction", "memory", "gpu"], ascending=[False, True, True])):
         who = f"GPU {row.gpu}: " if len(log.gpus) > 1 else ""
         name = f"{who}{'upload' if row.direction == 'H2D' else 'download'}, {row.memory.lower()}"
         amount = f"{rate(row.gb_s)}, {size(row.bytes)}"
@@ -102,7 +103,7 @@ def bandwidth(log: Log) -> go.Figure:
         ]
         single = mine["bytes"] / (mine["end_ns"] - mine["start_ns"])
         told = f"<b>{name}</b><br>{len(mine):,} copies, {amount} in {duration(row.duration_ns)}"
-        rows.append(_Row(name, amount, 0, row.gb_s, Paint(MEMORIES[Memory(row.memory)], name), told))
+        rows.append(_Row(name, amount, 0, row.gb_s, Paint(MEMORIES[Memory[row.memory]], name), told))
         rates.append((single, row.line_rate_gb_s, row.line_rate_source))
     says = "Bars: bytes over copying time. Dots: single copies. Line: what a pinned copy reaches here."
     fig = figure(f"{log.title}: how fast did data cross the bus", log.labels, says, _ROW_PX * len(rows), legend=False)
@@ -115,9 +116,9 @@ def bandwidth(log: Log) -> go.Figure:
         many = single.quantile(np.linspace(0, 1, 21)) if len(single) > 200 else single
         fig.add_trace(go.Scatter(x=many * scale, y=[place] * len(many), mode="markers", marker=dots, hoverinfo="skip"))
         if pd.notna(line):
-            told = {"hovertext": f"line rate {rate(line)} ({wrapped(source)})", "hoverinfo": "text"}
+            said = {"hovertext": f"line rate {rate(line)} ({wrapped(source)})", "hoverinfo": "text"}
             ends = {"x": [line * scale] * 2, "y": [place - 0.42, place + 0.42], "mode": "lines"}
-            fig.add_trace(go.Scatter(**ends, **told, line={"color": INK, "width": 3}))
+            fig.add_trace(go.Scatter(**ends, **said, line={"color": INK, "width": 3}))
     return fig
 
 
@@ -125,7 +126,7 @@ def theories(log: Log) -> go.Figure:
     """What each theory would gain if its fault alone were mended, against the shares that decide its verdict."""
     window = max(int(metrics(log)["window_ns"].sum()), 1)
     rows = []
-    for row in tested(log).itertuples():
+    for row in each(tested(log)):
         share = row.explained_idle_ns / window
         cadence = f", cadence {duration(row.predicted_cadence_ns)}" if pd.notna(row.predicted_cadence_ns) else ""
         told = f"<b>{row.name}: {row.verdict}</b><br>{wrapped(row.why)}"

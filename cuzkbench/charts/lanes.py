@@ -7,8 +7,10 @@ question is who waits for what.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,6 +45,11 @@ class Track:
     def middle(self) -> float:
         """Where the lane's label stands; the axis counts downwards."""
         return self.top + self.height / 2
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows of a frame as objects with a field a column, whose types only the column knows."""
+    yield from frame.itertuples()
 
 
 def marks(log: Log, window: tuple[float, float] | None = None) -> pd.DataFrame:
@@ -136,7 +143,7 @@ def places(rows: pd.DataFrame, lanes: list[Track]) -> tuple[np.ndarray, np.ndarr
 def hover(rows: pd.DataFrame) -> list[str]:
     """What each mark says: name, phase, partition, worker, duration, bytes, rate and memory kind; escaped."""
     texts = []
-    several = rows["job"].nunique() > 1
+    several = rows.loc[~rows["warmup"], "job"].nunique() > 1
     columns = ("phase", "name", "job", "partition", "worker", "start_ns", "end_ns", "bytes", "memory", "warmup")
     for phase, name, job, partition, worker, start, end, count, memory, warmup in zip(
         *(rows[column].tolist() for column in columns), strict=True
@@ -144,7 +151,7 @@ def hover(rows: pd.DataFrame) -> list[str]:
         who = [f"partition {partition}" + (f" of {escape(str(job))}" if several else "")] if partition >= 0 else []
         who += [f"worker {worker}"] if worker >= 0 else []
         who += ["warm-up"] if warmup else []
-        head = PHASES[Phase(phase)].words
+        head = PHASES[Phase[phase]].words
         text = f"<b>{head}</b>" + (f" {escape(str(name))}" if name and str(name) != head else "")
         text += f"<br>{', '.join(who)}" if who else ""
         text += f"<br>{duration(end - start)}, from {start / 1e9:.4f} s to {end / 1e9:.4f} s"

@@ -10,8 +10,9 @@ from cuzkbench.analysis.intervals import overlap, union
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.replay import CannotReplay, replay
 from cuzkbench.analysis.whatif import apply
-from cuzkbench.charts.gantt import measured
+from cuzkbench.charts.lanes import each
 from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, rate, rate_unit, wrapped
+from cuzkbench.charts.timeline import measured
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.stages import LOCKS
@@ -57,7 +58,7 @@ def cadence(log: Log) -> go.Figure:
     done = done[~done["warmup"] & done["completion_ns"].notna()].sort_values(["completion_ns", "partition"])
     fig = figure(f"{log.title}: how often is a partition done", log.labels, "Warm-up left out.", height=240)
     top = 0.0
-    for number, row in enumerate(metrics(log).itertuples()):
+    for number, row in enumerate(each(metrics(log))):
         mine = done[done["gpu"] == row.gpu]
         who = f"GPU {row.gpu}: " if len(log.gpus) > 1 else ""
         colour = INK if len(log.gpus) == 1 else SERIES[number % len(SERIES)]
@@ -123,8 +124,8 @@ def whatif(log: Log) -> go.Figure:
         fig.add_trace(go.Scatter(x=links, y=made, name=name, mode="lines", line=line, hovertext=told, hoverinfo="text"))
     edge = {"x": [knee, knee], "y": [0, max(fig.data[0].y)], "line": {"color": SOFT, "dash": "dash", "width": 1}}
     fig.add_trace(go.Scatter(**edge, name=f"knee at {rate(knee)}", mode="lines", hoverinfo="skip"))
-    told = f"<b>this run</b><br>bus at {rate(own)}, a partition every {duration(run.measured.cadence_ns)}"
-    at = {"x": [own], "y": [run.measured.cadence_ns / 1e9], "hovertext": told, "hoverinfo": "text"}
+    here = f"<b>this run</b><br>bus at {rate(own)}, a partition every {duration(run.measured.cadence_ns)}"
+    at = {"x": [own], "y": [run.measured.cadence_ns / 1e9], "hovertext": here, "hoverinfo": "text"}
     look = {"mode": "markers", "marker": {"color": INK, "symbol": "diamond", "size": 10}}
     fig.add_trace(go.Scatter(**at, **look, name="this run"))
     scale, unit = rate_unit(links[-1])
@@ -152,7 +153,7 @@ def predicted(table: pd.DataFrame, title: str = "What-if against what was measur
         told = [
             f"{wrapped(f'from {row.source} to {row.target}')}<br>predicted {duration(row.middle_ns)}"
             f" ({duration(row.low_ns)} to {duration(row.high_ns)}), measured {duration(row.measured_ns)}"
-            for row in rows.itertuples()
+            for row in each(rows)
         ]
         spread = {"type": "data", "symmetric": False, "color": colour, "thickness": 1, "width": 3}
         spread["array"] = (rows["high_ns"] - rows["middle_ns"]) / 1e9

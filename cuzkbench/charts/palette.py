@@ -52,14 +52,14 @@ CAUSES: dict[GapCause, Paint] = {
     GapCause.LOCKED_TRANSFER: Paint("#004B77", "lock held over a transfer", "x"),
     GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "lock held over a slow transfer", "x"),
     GapCause.LOCKED_OTHER: Paint("#57606A", "lock held, why unknown", "x"),
-    GapCause.CPU_PREP: Paint("#E0B040", "CPU preparation", "\\"),
-    GapCause.CPU_FINISH: Paint("#C9BC3F", "CPU finish", "\\"),
+    GapCause.CPU_PREP: Paint("#E69F00", "CPU preparation", "\\"),
+    GapCause.CPU_FINISH: Paint("#6B5D00", "CPU finish", "\\"),
     GapCause.STAGING: Paint("#E8A0BF", "a staging copy", "\\"),
-    GapCause.WORKERS_BUSY: Paint("#B08D6A", "a free worker", "\\"),
+    GapCause.WORKERS_BUSY: Paint("#9C8B6E", "a free worker", "\\"),
     GapCause.SYNTHESIS_STARVED: Paint("#8C6BB1", "synthesis", "-"),
     GapCause.ALLOCATION: Paint("#882255", "a host buffer", "-"),
     GapCause.LAUNCH_OR_SYNC: Paint("#A9B1B8", "launch or synchronisation", "|"),
-    GapCause.HOST_WAIT: Paint("#C9CED3", "a blocked host thread", "|"),
+    GapCause.HOST_WAIT: Paint("#57606A", "a blocked host thread", "|"),
     GapCause.UNATTRIBUTED: Paint("#111111", "something unknown", "."),
 }
 MEMORIES: dict[Memory, str] = {

@@ -40,9 +40,11 @@ def _outputs(source: str, number: int, namespace: dict[str, Any]) -> list[dict[s
     shown: list[object] = []
     namespace["display"] = lambda *values: shown.extend(values)
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
     exec(compile(tree, f"<cell {number}>", "exec"), namespace)
-    if last is not None:
+    if isinstance(last, ast.Expr):
         shown.append(eval(compile(ast.Expression(last.value), f"<cell {number}>", "eval"), namespace))
     bundles = [_bundle(value) for value in shown if value is not None]
     return [{"output_type": "display_data", "metadata": {}, "data": bundle} for bundle in bundles]

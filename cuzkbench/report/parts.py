@@ -17,6 +17,7 @@ from IPython.display import HTML
 
 from cuzkbench.analysis.explain import explain
 from cuzkbench.analysis.metrics import bandwidth, metrics
+from cuzkbench.charts.lanes import each
 from cuzkbench.charts.palette import CAUSES, duration, rate, size
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
@@ -46,7 +47,7 @@ def verdict(log: Log, named: bool = False) -> str:
         text = f"{who} computed {_percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
         if gpu["idle_ns"] > SMALL_IDLE * gpu["window_ns"]:
             cause, most = max(gpu["causes"].items(), key=lambda item: (item[1], item[0]))
-            words = CAUSES[GapCause(cause)].words
+            words = CAUSES[GapCause[cause]].words
             share = _percent(most / gpu["idle_ns"])
             text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
         sentences.append(text)
@@ -94,7 +95,7 @@ def cards(logs: Sequence[Log]) -> HTML:
     for log in logs:
         uploads = bandwidth(log)
         uploads = uploads[uploads["direction"] == "H2D"]
-        for gpu in metrics(log).itertuples():
+        for gpu in each(metrics(log)):
             who = (log.title if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
             idle = f"idle {duration(gpu.idle_ns)}"
             kinds["kernel utilisation"].append((who, _percent(gpu.kernel_utilisation), idle))

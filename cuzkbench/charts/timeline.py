@@ -24,6 +24,7 @@ from cuzkbench.charts.lanes import (
     TITLED,
     Track,
     busy,
+    each,
     hover,
     marks,
     packed,
@@ -128,7 +129,7 @@ def compare(logs: Sequence[Log]) -> go.Figure:
 def summary(log: Log) -> str:
     """One sentence a GPU: its kernel utilisation, window and cadence."""
     words = []
-    for row in metrics(log).itertuples():
+    for row in each(metrics(log)):
         if row.window_ns:
             cadence = f", cadence {duration(row.cadence_ns)}" if pd.notna(row.cadence_ns) else ""
             who = f"GPU {row.gpu}" if len(log.gpus) > 1 else "GPU"
@@ -143,9 +144,10 @@ def _around(rows: pd.DataFrame, instant_ns: int) -> pd.DataFrame:
     return by_start.iloc[low : low + WINDOW_MARKS]
 
 
-def _bar(panel: _Panel, start: Any, end: Any, middle: Any, height: Any, **more: Any) -> go.Bar:
-    base = panel.seconds(start)
-    return go.Bar(orientation="h", base=base, x=panel.seconds(end) - base, y=middle, width=height, **more)
+def _bar(panel: _Panel, when: tuple[Any, Any], where: tuple[Any, Any], **look: Any) -> go.Bar:
+    """Bars from start to end (ns), at the middle and of the height in lanes."""
+    base = panel.seconds(when[0])
+    return go.Bar(orientation="h", base=base, x=panel.seconds(when[1]) - base, y=where[0], width=where[1], **look)
 
 
 def _idle(panel: _Panel) -> list[go.Bar]:
@@ -158,20 +160,19 @@ def _idle(panel: _Panel) -> list[go.Bar]:
         mine = drawn[drawn["cause"] == cause]
         if mine.empty:
             continue
-        start, end = mine["start_ns"], mine["end_ns"]
-        lanes = [compute[gpu] for gpu in mine["gpu"]]
-        band = {"marker": {"color": paint.colour, "line": {"width": 0}}, "opacity": 0.1, "hoverinfo": "skip"}
+        when, lanes = (mine["start_ns"], mine["end_ns"]), [compute[gpu] for gpu in mine["gpu"]]
         if len(compute) == 1:
+            band = {"marker": {"color": paint.colour, "line": {"width": 0}}, "opacity": 0.1, "hoverinfo": "skip"}
             everywhere = [panel.units / 2] * len(mine), [panel.units] * len(mine)
-            traces.append(_bar(panel, start, end, *everywhere, **band))
+            traces.append(_bar(panel, when, everywhere, **band))
         texts = [
             f"<b>idle {duration(end - start)}, waiting for {paint.words}</b><br>{wrapped(f'{cause.meaning} {why}')}"
-            for start, end, why in zip(mine["start_ns"], mine["end_ns"], mine["why"], strict=True)
+            for start, end, why in zip(*when, mine["why"], strict=True)
         ]
         where = [track.middle for track in lanes], [track.height * 0.84 for track in lanes]
         look = {"marker": marker(paint), "hovertext": texts, "hoverinfo": "text"}
-        named = {"name": f"GPU waits for {paint.words}", "legendgroup": f"cause {cause}"}
-        traces.append(_bar(panel, start, end, *where, **look, **named))
+        look |= {"name": f"GPU waits for {paint.words}", "legendgroup": f"cause {cause}"}
+        traces.append(_bar(panel, when, where, **look))
     return traces
 
 
@@ -187,29 +188,27 @@ def _bars(panel: _Panel) -> list[go.Bar]:
             faded = np.where(rows["warmup"], 0.35, 1.0) if rows["warmup"].any() else 1.0
             look = {"marker": marker(paint, opacity=faded), "hovertext": texts[mine], "hoverinfo": "text"}
             group = "" if phase in TITLED.values() else str(phase)  # a phase that names its lane needs no legend
-            where, named = (middle[mine], height[mine]), {"name": paint.words, "legendgroup": group}
-            traces.append(_bar(panel, rows["start_ns"], rows["end_ns"], *where, **look, **named))
-    named = (panel.rows["phase"].isin(_NAMED) & (panel.rows["partition"] >= 0)).to_numpy()
-    spans = panel.rows[named].assign(middle=middle[named], height=height[named])
+            look |= {"name": paint.words, "legendgroup": group}
+            traces.append(_bar(panel, (rows["start_ns"], rows["end_ns"]), (middle[mine], height[mine]), **look))
+    told = (panel.rows["phase"].isin(_NAMED) & (panel.rows["partition"] >= 0)).to_numpy()
+    spans = panel.rows[told].assign(middle=middle[told], height=height[told])
     by = ["key", "phase", "job", "partition", "middle", "height"]
     spans = spans.groupby(by, observed=True).agg(start=("start_ns", "min"), end=("end_ns", "max")).reset_index()
     if len(spans):
-        ink = [on(PHASES[Phase(phase)].colour) for phase in spans["phase"]]
-        text = {"text": [f"p{part}" for part in spans["partition"]], "textposition": "inside", "textangle": 0}
-        text |= {"insidetextanchor": "middle", "insidetextfont": {"color": ink, "size": 11}, "hoverinfo": "skip"}
-        clear = {"marker": {"color": "rgba(0,0,0,0)", "line": {"width": 0}}}
-        where = spans["middle"], spans["height"]
+        ink = [on(PHASES[Phase[phase]].colour) for phase in spans["phase"]]
         low, high = (panel.origin_ns + round(edge * 1e9) for edge in (panel.low, panel.high))
         seen = spans["start"].clip(low, high), spans["end"].clip(low, high)  # a name stands in what is seen of its bar
-        traces.append(_bar(panel, *seen, *where, **text, **clear))
+        text = {"text": [f"p{part}" for part in spans["partition"]], "textposition": "inside", "textangle": 0}
+        text |= {"insidetextanchor": "middle", "insidetextfont": {"color": ink, "size": 11}, "hoverinfo": "skip"}
+        clear = {"color": "rgba(0,0,0,0)", "line": {"width": 0}}
+        traces.append(_bar(panel, seen, (spans["middle"], spans["height"]), marker=clear, **text))
     return traces
 
 
 def _heat(panel: _Panel) -> list[go.Heatmap]:
     """One row of cells a lane: the exact share of each step in which the lane works, white to the lane's colour."""
-    edges = np.linspace(*(panel.origin_ns + round(at * 1e9) for at in (panel.low, panel.high)), BINS + 1).astype(
-        np.int64
-    )
+    low, high = (panel.origin_ns + round(edge * 1e9) for edge in (panel.low, panel.high))
+    edges = np.linspace(low, high, BINS + 1).astype(np.int64)
     traces = []
     for track in panel.lanes:
         share = overlap(edges[:-1], edges[1:], busy(panel.rows, track.key)) / np.diff(edges)
@@ -244,9 +243,13 @@ def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel],
         words = "time since the first measured kernel" if shared else "time since the start"
         time = axis(words if last else "", range=[panel.low, panel.high], anchor=f"y{suffix}", ticksuffix=" s")
         time |= {"showticklabels": last or not shared} | ({"matches": "x"} if shared and suffix else {})
-        domain = {"domain": [max(0.0, 1 - bottom / total), top], "range": [panel.units, 0], "anchor": f"x{suffix}"}
-        names = {"tickvals": [at.middle for at in panel.lanes], "ticktext": [at.title for at in panel.lanes]}
-        lanes = axis(grid=False, fixedrange=True, ticks="", **names, **domain)
+        domain: dict[str, Any] = {
+            "domain": [max(0.0, 1 - bottom / total), top],
+            "range": [panel.units, 0],
+            "anchor": f"x{suffix}",
+        }
+        domain |= {"tickvals": [at.middle for at in panel.lanes], "ticktext": [at.title for at in panel.lanes]}
+        lanes = axis(grid=False, fixedrange=True, ticks="", **domain)
         fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": lanes})
         if panel.heading:
             text = {"text": f"<b>{wrapped(panel.heading, _HEADING)}</b>", "font": {"size": 12, "color": INK}}
