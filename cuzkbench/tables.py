@@ -6,11 +6,15 @@ Names come from logs that anybody may have written: they are shown as plain text
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from cuzkbench.charts.palette import CAUSES, duration, rate
+from cuzkbench.events import GapCause
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,13 +38,9 @@ def plain(text: object) -> Text:
     return Text("".join(c if c.isprintable() or c == "\n" else " " for c in str(text)))
 
 
-def seconds(ns: float | None) -> str:
+def time(ns: float | None) -> str:
     """A duration in the unit that reads best."""
-    if ns is None:
-        return NONE
-    if abs(ns) >= 1e9:
-        return f"{ns / 1e9:.2f} s"
-    return f"{ns / 1e6:.1f} ms" if abs(ns) >= 1e6 else f"{ns / 1e3:.1f} µs"
+    return NONE if ns is None else duration(ns)
 
 
 def percent(share: float | None) -> str:
@@ -50,18 +50,21 @@ def percent(share: float | None) -> str:
 
 def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[RenderableType]:
     """Logs side by side: a column for each GPU of each log, a row for each figure, then what to know of them."""
-    from cuzkbench.analysis import bandwidth, metrics
+    from cuzkbench.analysis import bandwidth, metrics, partitions
 
     columns: list[tuple[str, dict[str, str]]] = []
     titles = [log.title for log in logs]
     if len(set(titles)) < len(titles):
-        titles = [log.path or log.title for log in logs]
+        titles = [Path(log.path).name if log.path else log.title for log in logs]
     for log, title in zip(logs, names or titles, strict=True):
         measured = _records(metrics(log))
         rates = _records(bandwidth(log))
+        done = partitions(log)
+        kernels = done[~done["warmup"]].groupby("gpu")["kernel_ns"].median()
         for gpu in measured:
             name = title if len(measured) == 1 else f"{title}, GPU {gpu['gpu']}"
-            columns.append((name, _figures(log, gpu, [rate for rate in rates if rate["gpu"] == gpu["gpu"]])))
+            gpu["kernel_ns"] = kernels.get(gpu["gpu"])
+            columns.append((name, _figures(log, gpu, [copies for copies in rates if copies["gpu"] == gpu["gpu"]])))
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("")
     for name, _ in columns:
@@ -85,13 +88,14 @@ def _figures(log: Log, gpu: Mapping[Any, Any], rates: Sequence[Mapping[Any, Any]
         "lock utilisation": percent(gpu["lock_utilisation"]),
         "worker utilisation": percent(gpu["worker_utilisation"]),
         "transfer hidden behind kernels": percent(gpu["hidden_transfer"]),
-        "cadence": seconds(gpu["cadence_ns"]),
-        "ideal cadence": seconds(gpu["ideal_cadence_ns"]),
+        "cadence": time(gpu["cadence_ns"]),
+        "kernels of a partition": time(gpu["kernel_ns"]),
+        "ideal cadence": time(gpu["ideal_cadence_ns"]),
         "efficiency": percent(gpu["efficiency"]),
         "measured partitions": str(gpu["partitions"]),
     }
-    for rate in rates:
-        figures[f"{rate['direction']} {rate['memory'].lower()}"] = f"{rate['gb_s']:.3g} GB/s"
+    for copies in rates:
+        figures[f"{copies['direction']} {copies['memory'].lower()}"] = rate(copies["gb_s"])
     proofs = (log.trailer or {}).get("proofs")
     if proofs:
         figures["proofs verified"] = f"{proofs['verified']} of {proofs['made']}"
@@ -103,25 +107,27 @@ def explanation(answer: Mapping[str, Any]) -> list[RenderableType]:
     parts: list[RenderableType] = [plain(line) for line in verdict(answer)]
     for gpu in answer["gpus"]:
         causes = Table(
-            "idle", "share", "what the GPU waited for", title=f"GPU {gpu['gpu']}: {seconds(gpu['idle_ns'])} idle"
+            "idle", "share", "what the GPU waited for", title=f"GPU {gpu['gpu']}: {time(gpu['idle_ns'])} idle"
         )
         for cause, ns in sorted(gpu["causes"].items(), key=lambda item: (-item[1], item[0])):
-            causes.add_row(seconds(ns), percent(ns / gpu["idle_ns"] if gpu["idle_ns"] else None), meaning(cause))
+            causes.add_row(
+                time(ns), percent(ns / gpu["idle_ns"] if gpu["idle_ns"] else None), cause, GapCause(cause).meaning
+            )
         parts.append(causes)
     theories = Table("theory", "verdict", "idle explained", "cadence if mended", "why", title="Theories")
     for theory in answer["theories"]:
         theories.add_row(
             theory["name"],
             theory["verdict"],
-            seconds(theory["explained_idle_ns"]),
-            seconds(theory["predicted_cadence_ns"]),
+            time(theory["explained_idle_ns"]),
+            time(theory["predicted_cadence_ns"]),
             plain(theory["why"]),
         )
     parts.append(theories)
     if len(answer["jobs"]) > 1:
         jobs = Table("job", "partitions", "wall time", "proofs an hour", title="Jobs")
         for job in answer["jobs"]:
-            row = (plain(job["job"]), str(job["partitions"]), seconds(job["wall_ns"]), f"{job['proofs_per_hour']:.1f}")
+            row = (plain(job["job"]), str(job["partitions"]), time(job["wall_ns"]), f"{job['proofs_per_hour']:.1f}")
             jobs.add_row(*row)
         parts.append(jobs)
     return parts
@@ -134,12 +140,12 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
         if not gpu["window_ns"]:
             lines.append(f"GPU {gpu['gpu']}: no kernel in this log, so nothing can be said of its idle time.")
             continue
-        line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {seconds(gpu['window_ns'])}"
+        line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {time(gpu['window_ns'])}"
         top = max(gpu["causes"].items(), key=lambda item: item[1], default=None)
         if top and top[1]:
             share = percent(top[1] / gpu["idle_ns"])
-            line += f"; of its {seconds(gpu['idle_ns'])} idle, {share} is {meaning(top[0])}"
-        lines.append(line.rstrip(".") + ".")
+            line += f" and was idle for {time(gpu['idle_ns'])}, {share} of that waiting for {CAUSES[GapCause(top[0])].words}"
+        lines.append(line + ".")
     if not answer["gpus"]:
         lines.append("There is no GPU activity in this log.")
     for theory in answer["theories"]:
@@ -150,20 +156,13 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
         lines.append(f"Rejected: {', '.join(rejected)}.")
     change = answer["best_change"]
     if change:
-        predicted = seconds(change["predicted_cadence_ns"])
+        predicted = time(change["predicted_cadence_ns"])
         lines.append(
             f"The one change that gains most: {change['change']}: cadence {predicted}, {percent(change['gain'])} less."
         )
     if answer["cut_at"]:
         lines.append(f"The log was cut: {answer['cut_at']}.")
     return lines + [f"note: {warning}" for warning in answer["warnings"]]
-
-
-def meaning(cause: str) -> str:
-    """A cause with the sentence that explains it."""
-    from cuzkbench.events import GapCause
-
-    return f"{cause}: {GapCause(cause).meaning}"
 
 
 def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
@@ -174,8 +173,8 @@ def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
         return parts
     table = Table("", "measured", "low", "middle", "high")
     predicted = answer["predicted"]
-    measured = seconds(answer["measured_cadence_ns"])
-    table.add_row("cadence", measured, *(seconds(ns) for ns in predicted["cadence_ns"]))
+    measured = time(answer["measured_cadence_ns"])
+    table.add_row("cadence", measured, *(time(ns) for ns in predicted["cadence_ns"]))
     table.add_row("kernel utilisation", "", *(percent(share) for share in predicted["kernel_utilisation"]))
-    table.add_row("prove_start", "", *(seconds(ms * 1e6) for ms in predicted["prove_start_ms"]))
+    table.add_row("prove_start", "", *(time(ms * 1e6) for ms in predicted["prove_start_ms"]))
     return [*parts, table]

@@ -1,4 +1,4 @@
-"""Draw the README's figure from the logs in data/demo: `.venv/bin/python docs/figure.py` (needs Chromium on the PATH)."""
+"""Draw the README's figure from the logs in data/demo: `.venv/bin/python docs/figure.py` (needs Chromium)."""
 
 import subprocess
 import tempfile
