@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuzkbench import bls12_381 as curve
 from cuzkbench import logs
 from cuzkbench.device.host import HostDevice
-from cuzkbench.events import HEADER, TRAILER, DeviceError, Memory
+from cuzkbench.events import HEADER, TRAILER, DeviceError, Lane, Memory
 from cuzkbench.plan import RunPlan
 from cuzkbench.prover import memory, scheduler
 from cuzkbench.prover.scheduler import RunFailed, run_plan
-from cuzkbench.prover.work import Slot
+from cuzkbench.prover.work import TIMED_FINISH, TIMED_LABEL, TIMED_PREP, Groth16, Slot
 from cuzkbench.prover.worker import Worker
 from cuzkbench.stages import LOCKS, MEMORIES, stages
 
@@ -209,7 +211,7 @@ def test_a_rejected_proof_ends_the_run_and_keeps_the_log(work: FakeWork, tmp_pat
 def test_a_failing_kernel_ends_the_run_with_everything_finished_on_disk(
     work: FakeWork, math: Math, tmp_path: Path
 ) -> None:
-    math.failing, interval = {4}, sys.getswitchinterval()
+    math.failing, interval, threads = {4}, sys.getswitchinterval(), threading.active_count()
     with pytest.raises(RunFailed, match=r"DeviceError: ntt \(2\^1\): ArithmeticError: kernel of partition 4") as caught:
         run_plan(plan(partitions=200), tmp_path / "log.jsonl")
     assert isinstance(caught.value.__cause__, DeviceError)
@@ -218,7 +220,7 @@ def test_a_failing_kernel_ends_the_run_with_everything_finished_on_disk(
     assert log.complete and log.trailer["ended"] == "failed"
     assert set(finished) >= {0, 1, 2} and 4 not in kernels and len(finished) < 201
     assert finished == ids(log.frame[log.frame.phase == "VERIFY"]) and log.trailer["proofs"]["made"] == len(finished)
-    assert sys.getswitchinterval() == interval and threading.active_count() == 1
+    assert sys.getswitchinterval() == interval and threading.active_count() == threads
 
 
 def test_a_failing_synthesis_ends_the_run(work: FakeWork, tmp_path: Path) -> None:
@@ -328,6 +330,65 @@ def test_the_workers_lock_is_free_after_a_failure(work: FakeWork, math: Math, tm
         with pytest.raises(RunFailed):
             run_plan(plan(lock="coarse", workers=1), tmp_path / "log.jsonl")
     assert held == [False, False]
+
+
+def test_timed_kernels_say_so_everywhere_and_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Spinning(HostDevice):
+        """A device that has a spin kernel."""
+
+        def spin(self, stream: Any, seconds: float) -> None:
+            stream.run(Lane.COMPUTE, "spin", f"{seconds} s", lambda: time.sleep(seconds))
+
+    monkeypatch.setattr(scheduler, "open_device", lambda spec, gpu: Spinning(gpu, math=Math()))
+    seen: list[str] = []
+    path = run_plan(
+        plan(kernels="timed:0.01", log2_size=8), tmp_path / "log.jsonl", lambda stage, *_: seen.append(stage)
+    )
+    log = logs.read(path)
+    assert log.header["kernels"] == "timed" and TIMED_LABEL in log.header["labels"] and log.header["seed"] is None
+    assert log.trailer["ended"] == "done" and log.trailer["proofs"] is None and "VERIFY" not in set(log.frame.phase)
+    kernels = log.frame[log.frame.phase == "KERNEL"]
+    assert set(kernels.name) == {"spin"} and ids(kernels) == list(range(7))
+    assert (kernels.end_ns - kernels.start_ns >= 10_000_000).all()
+    uploads = log.frame[log.frame.phase == "H2D"]
+    assert (uploads.groupby("partition").bytes.sum() == 3 * 32 * 256).all()  # a, b, c: no MSM, so no witness
+    for phase, seconds in (("PREP", TIMED_PREP * 0.01), ("FINISH", TIMED_FINISH * 0.01)):
+        rows = log.frame[log.frame.phase == phase]
+        assert (rows.end_ns - rows.start_ns >= seconds * 1e9).all()
+
+
+def test_the_cpu_load_runs_beside_the_run_where_it_is_not_emulated() -> None:
+    class Link:
+        emulates_load = False
+
+        def line_rate(self) -> dict[str, float]:
+            names = [thread.name for thread in threading.enumerate() if thread.name.startswith("load ")]
+            return {"H2D": float(len(names)), "D2H": 0.0}
+
+    def rates(cpu_load: int, stack: ExitStack) -> dict[str, float]:
+        return scheduler._line_rates(Link(), cpu_load, stack)["H2D"]
+
+    with ExitStack() as stack:
+        assert rates(2, stack) == {"idle": 0.0, "loaded": 2.0}
+        assert Link().line_rate()["H2D"] == 2.0  # it goes on
+    with ExitStack() as stack:
+        rates(0, stack)  # the loaded rate is measured in any case,
+        assert Link().line_rate()["H2D"] == 0.0  # the run stays as the plan wants it
+    with ExitStack() as stack:
+        Link.emulates_load = True
+        assert rates(2, stack) == {"idle": 0.0, "loaded": 0.0}
+
+
+def test_blinding_is_the_systems_unless_the_plan_has_a_seed() -> None:
+    def blinding(seed: int | None, partition: int) -> tuple[int, ...]:
+        work = Groth16(plan(seed=seed, log2_size=8))
+        return tuple(work.prepare(partition, np.zeros(work.nbytes, np.uint8))[1:])
+
+    assert blinding(1, 2) == blinding(1, 2)
+    drawn = [blinding(1, 2), blinding(1, 3), blinding(2, 2), blinding(None, 2), blinding(None, 2)]
+    assert len({value for pair in drawn for value in pair}) == 10  # r and s of five partitions
+    assert all(0 <= value < curve.r for pair in drawn for value in pair)
+    assert Groth16(plan(log2_size=8)).seed != Groth16(plan(log2_size=8)).seed  # a witness of its own for each run
 
 
 # -- real proofs
