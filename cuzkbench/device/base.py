@@ -17,6 +17,7 @@ import numpy as np
 from cuzkbench.events import Memory
 
 FR_BYTES, FP_BYTES, G1_BYTES, G2_BYTES = 32, 48, 96, 192
+CEILINGS = ("imad_per_s", "wide_mad_per_s", "copy_bytes_per_s")  # what `ceilings` measures on a GPU
 
 
 class Event(Protocol):
@@ -87,6 +88,9 @@ class Device(Protocol):
     def buffer(self, nbytes: int) -> DeviceBuffer:
         """Device memory of exactly nbytes; raises MemoryError with the bytes needed."""
 
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Free a buffer of `buffer` that no queued work uses any more."""
+
     def stream(self) -> Stream:
         """A new stream."""
 
@@ -96,13 +100,18 @@ class Device(Protocol):
     def download(self, stream: Stream, target: np.ndarray, source: DeviceBuffer) -> None:
         """Copy device to host, into memory of `host_buffer(…, PINNED)`."""
 
-    def ntt(self, stream: Stream, values: DeviceBuffer, log2_size: int, *, inverse: bool = False, coset: bool = False) -> None:
+    def ntt(
+        self, stream: Stream, values: DeviceBuffer, log2_size: int, *, inverse: bool = False, coset: bool = False
+    ) -> None:
         """In place. Forward: bit-reversed coefficients to natural-order values; inverse: natural to bit-reversed.
 
         coset: forward evaluates on g*H, inverse interpolates from it (g = 7, the field's generator). So inverse,
         then coset forward, needs no reversal between, and the quotient comes out in bit-reversed order, the order
         of the key's h query.
         """
+
+    def ntt_to_reversed(self, stream: Stream, values: DeviceBuffer, log2_size: int) -> None:
+        """In place, forward from natural-order coefficients to bit-reversed values: for benchmarks alone."""
 
     def quotient(self, stream: Stream, a: DeviceBuffer, b: DeviceBuffer, c: DeviceBuffer, log2_size: int) -> None:
         """a = (a*b - c) / Z pointwise, where Z = g^n - 1 is the vanishing polynomial's value on the coset."""
@@ -113,7 +122,9 @@ class Device(Protocol):
     def msm_bytes(self, group: str, count: int) -> int:
         """Size of the result of `msm` (group "g1" or "g2"): a few points in the device's own form."""
 
-    def msm(self, stream: Stream, group: str, bases: DeviceBuffer, scalars: DeviceBuffer, count: int, result: DeviceBuffer) -> None:
+    def msm(
+        self, stream: Stream, group: str, bases: DeviceBuffer, scalars: DeviceBuffer, count: int, result: DeviceBuffer
+    ) -> None:
         """result = sum of scalars[i] * bases[i]; scalars in Montgomery form, both of at least count elements.
 
         Two calls on different streams of one device must not share scratch memory in flight.
@@ -121,6 +132,9 @@ class Device(Protocol):
 
     def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
         """The downloaded result as one affine point: canonical little-endian x, y (G2: c0 before c1), zeros for infinity."""
+
+    def ceilings(self) -> dict[str, float | None]:
+        """The rates of `CEILINGS` measured now, None where they do not apply."""
 
     def spin(self, stream: Stream, seconds: float) -> None:
         """Occupy the compute units for that long (`--kernels timed`); raises ValueError where unsupported."""

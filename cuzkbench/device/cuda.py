@@ -24,6 +24,7 @@ from cuzkbench.events import Clock, DeviceError, Memory
 RESERVE_BYTES = 512 << 20  # left free for the context, the modules and the driver
 PROBE_BYTES = 64 << 20  # of the copies that measure the line rate
 PROBES = 9
+CEILING_COPY_BYTES = 2 << 30
 GENERATORS = {
     "g1": curve.g1_to_montgomery(curve.G1_GENERATOR),
     "g2": curve.g2_to_montgomery(curve.G2_GENERATOR),
@@ -319,6 +320,11 @@ class CudaDevice:
         self.enter()
         self.kernels.ntt(stream.pointer, values.address, log2_size, inverse=inverse, coset=coset)
 
+    def ntt_to_reversed(self, stream: CudaStream, values: CudaBuffer, log2_size: int) -> None:
+        """See `base.Device.ntt_to_reversed`."""
+        self.enter()
+        self.kernels.ntt_to_reversed(stream.pointer, values.address, log2_size)
+
     def quotient(self, stream: CudaStream, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer, log2_size: int) -> None:
         """See `base.Device.quotient`."""
         self.enter()
@@ -351,7 +357,14 @@ class CudaDevice:
         if scratch is None or scratch.nbytes < need:
             scratch = self._scratch[stream.number] = self.buffer(need)  # the smaller one is freed by close()
         self.kernels.msm(
-            stream.pointer, group, bases.address, scalars.address, count, scratch.address, scratch.nbytes, result.address
+            stream.pointer,
+            group,
+            bases.address,
+            scalars.address,
+            count,
+            scratch.address,
+            scratch.nbytes,
+            result.address,
         )
 
     def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
@@ -362,6 +375,23 @@ class CudaDevice:
         """A kernel that occupies the compute units for that long and computes nothing."""
         self.enter()
         self.kernels.spin(stream.pointer, seconds)
+
+    def ceilings(self) -> dict[str, float | None]:
+        """Multiply-adds a second (narrow, wide) and bytes read and written by a copy, best of a few launches."""
+        self.enter()
+        stream, buffer = self.stream(), self.buffer(2 * CEILING_COPY_BYTES)
+        works = self.kernels.ceilings(buffer.address, CEILING_COPY_BYTES)
+        rates: dict[str, float | None] = {}
+        for name, (amount, launch) in works.items():
+            launch(stream.pointer)
+            times = []
+            for _ in range(PROBES):
+                start, _, end = stream.record(), launch(stream.pointer), stream.record()
+                end.synchronize()
+                times.append(self.cupy.cuda.get_elapsed_time(start.event, end.event) / 1e3)
+            rates[name] = amount / min(times)
+        self.free(buffer)
+        return rates
 
     def close(self) -> None:
         """Wait for everything and free it."""

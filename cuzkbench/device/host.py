@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cuzkbench.device.base import G1_BYTES, G2_BYTES, HostBuffer
+from cuzkbench.device.base import CEILINGS, G1_BYTES, G2_BYTES, HostBuffer
 from cuzkbench.device.host_streams import Engines, HostStream
 from cuzkbench.events import Clock, Lane, Memory
 
@@ -133,6 +133,9 @@ class HostDevice:
         """Device memory of exactly nbytes."""
         return HostArray(_touched(nbytes, "device"))
 
+    def free(self, buffer: HostArray) -> None:
+        """Nothing to do: the memory goes with its last reference."""
+
     def available_bytes(self) -> None:
         """None: device memory is host memory here."""
 
@@ -166,6 +169,11 @@ class HostDevice:
         stream.run(
             Lane.COMPUTE, "ntt", f"2^{log2_size}", lambda: work(values.array, log2_size, inverse=inverse, coset=coset)
         )
+
+    def ntt_to_reversed(self, stream: HostStream, values: HostArray, log2_size: int) -> None:
+        """Forward from natural-order coefficients to bit-reversed values, in place."""
+        work = self._math.ntt_to_reversed
+        stream.run(Lane.COMPUTE, "ntt to reversed", f"2^{log2_size}", lambda: work(values.array, log2_size))
 
     def quotient(self, stream: HostStream, a: HostArray, b: HostArray, c: HostArray, log2_size: int) -> None:
         """See `base.Device.quotient`."""
@@ -233,6 +241,10 @@ class HostDevice:
 
     def driver(self) -> None:
         """None here."""
+
+    def ceilings(self) -> dict[str, float | None]:
+        """Not measured here: they are a GPU's."""
+        return dict.fromkeys(CEILINGS)
 
     def clock_fit(self) -> None:
         """None: one clock."""

@@ -13,7 +13,20 @@ import numpy as np
 import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.field import FR_ONE, Element, add, element, from_montgomery, load, mul, multiply_rows, rows, store, sub
+from cuzkbench.field import (
+    FR_ONE,
+    FR_ZERO,
+    Element,
+    add,
+    element,
+    from_montgomery,
+    load,
+    mul,
+    multiply_rows,
+    rows,
+    store,
+    sub,
+)
 from cuzkbench.numba_cache import compiled
 
 _POINT: dict[str, Any] = {"g1": arkworks.G1Point, "g2": arkworks.G2Point}
@@ -92,6 +105,15 @@ def _quotient(a: np.ndarray, b: np.ndarray, c: np.ndarray, inverse: Element) -> 
         store(a, row, mul(sub(product, load(c, row, inverse)), inverse))
 
 
+@compiled
+def evaluate(coefficients: np.ndarray, point: Element) -> Element:
+    """Horner's rule: the polynomial with these coefficients (a row each, lowest first) at a point."""
+    total = FR_ZERO
+    for index in range(coefficients.shape[0] - 1, -1, -1):
+        total = add(mul(total, point), load(coefficients, index, FR_ZERO))
+    return total
+
+
 @lru_cache(maxsize=8)
 def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
     """n * 32 bytes, kept for the next call."""
@@ -137,6 +159,11 @@ def ntt(values: np.ndarray, log2_size: int, *, inverse: bool = False, coset: boo
         if coset:
             _multiply(vector, _coset_scales(log2_size, False))
         _reversed_to_natural(vector, _twiddles(log2_size, False))
+
+
+def ntt_to_reversed(values: np.ndarray, log2_size: int) -> None:
+    """Forward in place from natural-order coefficients to bit-reversed values: what benchmarks compare."""
+    _natural_to_reversed(_vector(values, log2_size), _twiddles(log2_size, False))
 
 
 def quotient(a: np.ndarray, b: np.ndarray, c: np.ndarray, log2_size: int) -> None:
