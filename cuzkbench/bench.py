@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.device import cuda_missing, open_device
-from cuzkbench.device import RunDevice
+from cuzkbench.device import RunDevice, cuda_missing, open_device
 from cuzkbench.device.base import FR_BYTES, DeviceBuffer
-from cuzkbench.events import DeviceError, Memory
 from cuzkbench.device.host_math import evaluate
+from cuzkbench.events import DeviceError, Memory
 from cuzkbench.field import element, from_montgomery, rows, to_montgomery
 
 SIZES = {"emulated": (8, 10, 12), "cuda": (14, 16, 18, 20, 22, 24)}

@@ -131,7 +131,7 @@ class Device(Protocol):
         """
 
     def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
-        """The downloaded result as one affine point: canonical little-endian x, y (G2: c0 before c1), zeros for infinity."""
+        """The downloaded result as an affine point: canonical little-endian x, y (G2: c0 before c1), or zeros."""
 
     def ceilings(self) -> dict[str, float | None]:
         """The rates of `CEILINGS` measured now, None where they do not apply."""
