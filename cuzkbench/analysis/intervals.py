@@ -245,3 +245,12 @@ def deepest(start: object, end: object) -> int:
     starts, ends = np.sort(_int64(start)), np.sort(_int64(end))
     open_ = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")
     return int(open_.max(initial=0))
+
+
+def last_before(group: object, instant: object, other: Owned | Merged) -> np.ndarray:
+    """Index into `other` of the group's last interval that starts before the instant, -1 without."""
+    groups = _int64(group)
+    first = np.searchsorted(other.group, groups, side="left")
+    beyond = np.searchsorted(other.group, groups, side="right")
+    index = _bisect(other.start, _int64(instant) - 1, first, beyond) - 1
+    return np.where(index >= first, index, -1)
