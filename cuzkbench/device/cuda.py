@@ -211,7 +211,7 @@ class CudaDevice:
     def host_buffer(self, nbytes: int, memory: Memory) -> HostBuffer:
         """PAGEABLE (touched, so that its pages exist) or PINNED host memory of exactly nbytes."""
         if memory is Memory.PAGEABLE:
-            return HostBuffer(np.zeros(nbytes, np.uint8), memory)
+            return HostBuffer(np.full(nbytes, 1, np.uint8), memory)  # not zeros: those share one untouched page
         if memory is not Memory.PINNED:
             raise ValueError(f"host memory {memory}: PAGEABLE or PINNED")
         self.enter()
