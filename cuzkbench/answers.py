@@ -28,7 +28,8 @@ def explain(
     from cuzkbench.logs import read
     from cuzkbench.tables import explanation, show
 
-    answer = analysis.explain(read(path), line_rate=line_rate, begin_s=begin_s, end_s=end_s)
+    begin, end = (None if s is None else round(s * 1e9) for s in (begin_s, end_s))
+    answer = analysis.explain(read(path), line_rate=line_rate, start_ns=begin, end_ns=end)
     if as_json:
         print_json(answer)
     else:
@@ -81,7 +82,7 @@ def import_files(paths: Sequence[Path], output: Path, format: str | None, partit
     from cuzkbench.tables import show
 
     check_writable(output)
-    options = {} if partition_bytes is None else {"partition_bytes": partition_bytes}
+    options: dict[str, Any] = {} if partition_bytes is None else {"partition_bytes": partition_bytes}
     log = read(*paths, format=format, **options)
     log.save(output)
     phases = ", ".join(f"{count:,} {phase}" for phase, count in log.frame["phase"].value_counts().items() if count)

@@ -19,14 +19,14 @@ def silent(what: str, done: int, total: int) -> None:
 def bars() -> Iterator[Progress]:
     """A callable `(what, done, total)` that draws one bar for each `what`; silent where stderr is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield silent
         return
     columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    tasks: dict[str, int] = {}
+    tasks: dict[str, TaskID] = {}
     lock = threading.Lock()
     with Progress(*columns, console=console, refresh_per_second=REDRAWS_A_SECOND) as display:
 

@@ -111,7 +111,7 @@ def explanation(answer: Mapping[str, Any]) -> list[RenderableType]:
         )
         for cause, ns in sorted(gpu["causes"].items(), key=lambda item: (-item[1], item[0])):
             causes.add_row(
-                time(ns), percent(ns / gpu["idle_ns"] if gpu["idle_ns"] else None), cause, GapCause(cause).meaning
+                time(ns), percent(ns / gpu["idle_ns"] if gpu["idle_ns"] else None), cause, GapCause[cause].meaning
             )
         parts.append(causes)
     theories = Table("theory", "verdict", "idle explained", "cadence if mended", "why", title="Theories")
@@ -143,8 +143,8 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
         line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {time(gpu['window_ns'])}"
         top = max(gpu["causes"].items(), key=lambda item: item[1], default=None)
         if top and top[1]:
-            share = percent(top[1] / gpu["idle_ns"])
-            line += f" and was idle for {time(gpu['idle_ns'])}, {share} of that waiting for {CAUSES[GapCause(top[0])].words}"
+            share, words = percent(top[1] / gpu["idle_ns"]), CAUSES[GapCause[top[0]]].words
+            line += f" and was idle for {time(gpu['idle_ns'])}, {share} of that waiting for {words}"
         lines.append(line + ".")
     if not answer["gpus"]:
         lines.append("There is no GPU activity in this log.")
