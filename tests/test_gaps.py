@@ -6,6 +6,9 @@ so a copy of n ms at line rate has n * MS bytes.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -323,9 +326,10 @@ def test_the_sentence_names_partition_worker_rates_and_holder():
         row("KERNEL", 30, 35, 4, 1),
     ]
     frame = gaps(handmade.log(*FIRST, *rows, scale=MS, line_rate_gb_s=rate))
+    upload = "pageable upload 1.6 GB/s, 38 GB/s expected"
     assert frame["why"].tolist()[1::2] == [
-        "partition 4 (worker 1) waited for the lock that partition 3 held over pageable upload 1.6 GB/s, 38 GB/s expected",
-        "partition 4 (worker 1): pageable upload 1.6 GB/s, 38 GB/s expected",
+        f"partition 4 (worker 1) waited for the lock that partition 3 held over {upload}",
+        f"partition 4 (worker 1): {upload}",
     ]
     assert set(frame["partition"]) == {4} and set(frame["worker"]) == {1} and set(frame["job"]) == {"j"}
 
@@ -559,7 +563,7 @@ class Oracle:
                 edges |= {self.over(m["partition"], k["start_ns"]) - self.waited(m) for k in self.kernels}
         marks = sorted(edge for edge in edges if low <= edge <= high)
         pieces = []
-        for start, end in zip(marks, marks[1:], strict=False):
+        for start, end in pairwise(marks):
             middle = (start + end) / 2
             if any(k["start_ns"] <= middle < k["end_ns"] for k in self.kernels):
                 continue
@@ -569,7 +573,7 @@ class Oracle:
             )
             pieces.append([start, end, self.cause(middle, ender), begin, ender["partition"]])
         out: dict[str, int] = {}
-        for start, end, cause, begin, p in self._stretches(pieces):
+        for start, end, cause, _, p in self._stretches(pieces):
             if cause is None:
                 between = any(k["partition"] == p and k["start_ns"] < start for k in self.kernels)
                 cause = "LAUNCH_OR_SYNC" if between or end - start <= 100_000 else "UNATTRIBUTED"
@@ -639,7 +643,7 @@ def test_causes_sum_to_idle_whatever_a_foreign_log_lacks(items, lost, random):
 
 
 def test_every_cause_can_be_given():
-    source = "".join(open(__file__, encoding="utf-8"))
+    source = Path(__file__).read_text(encoding="utf-8")
     assert [cause for cause in GapCause if f'"{cause}"' not in source] == []
 
 

@@ -94,9 +94,9 @@ class _Gpu:
         if len(rows) == 0:
             return
         starts, ends = np.maximum(start[rows], self.free.start[at]), np.minimum(end[rows], self.free.end[at])
-        same = [np.full(len(rows), code) for code in (_CAUSES.index(cause), _REASONS.index(reason))]
-        which, by = (np.broadcast_to(value, len(start))[rows] for value in (step, other))
-        self.claimed.append(_Pieces(starts, ends, gap[rows], *same, which, by))
+        causes, reasons = (np.full(len(rows), code) for code in (_CAUSES.index(cause), _REASONS.index(reason)))
+        steps, others = (np.broadcast_to(value, len(start))[rows] for value in (step, other))
+        self.claimed.append(_Pieces(starts, ends, gap[rows], causes, reasons, steps, others))
         self.free = intervals.difference(self.free, intervals.union(starts, ends))
 
     def inside(self, gap: np.ndarray, group: np.ndarray, other: Any) -> tuple[np.ndarray, ...]:
@@ -126,7 +126,8 @@ class _Gpu:
         ready = np.where(synthesised, ready, -_NEVER)
         early = steps.mask(Phase.ALLOC) & ((steps.kind == _EARLY) | (steps.start < ready[steps.who]))
         buffers = intervals.merge(steps.who[early], steps.start[early], steps.end[early])
-        self.claim(*self.inside(gap, who, buffers)[:3], GapCause.ALLOCATION, Reason.BUFFER)
+        waiting, since, until, _ = self.inside(gap, who, buffers)
+        self.claim(waiting, since, until, GapCause.ALLOCATION, Reason.BUFFER)
         self.claim(gap, start, np.minimum(end, ready[who]), GapCause.SYNTHESIS_STARVED, Reason.SYNTHESIS)
 
         taken = _last(self.rows.of(Phase.QUEUE), count)
@@ -178,7 +179,7 @@ class _Gpu:
         timeline, by = self.steps.timeline, other[rows]
         starts, ends = np.maximum(held[1][rows], timeline.start[at]), np.minimum(held[2][rows], timeline.end[at])
         self._locked(held[0][rows], starts, ends, timeline.row[at], Reason.LOCK, by)
-        self.claim(*held, GapCause.LOCKED_OTHER, Reason.LOCK, other=other)
+        self.claim(held[0], held[1], held[2], GapCause.LOCKED_OTHER, Reason.LOCK, other=other)
         self.claim(gap, start, end, GapCause.LOCKED_OTHER, Reason.NOBODY)
 
     def _locked(
@@ -210,8 +211,8 @@ class _Gpu:
 
         # rule 4: past the moment at which everything before the kernel would have been over without the wait
         holds, waits = steps.of(Phase.LOCK_HOLD), steps.of(Phase.LOCK_WAIT)
-        follows = np.concatenate(([False], holds.group[1:] == holds.group[:-1])) if len(holds.group) else []
-        since = np.where(follows, np.roll(holds.end, 1), -_NEVER // 2)
+        since = np.where(holds.group == np.roll(holds.group, 1), np.roll(holds.end, 1), -_NEVER // 2)
+        since[:1] = -_NEVER // 2
         waited = intervals.overlap_within(holds.group, since, holds.start, waits)
         last = intervals.last_before(self.who, self.end, timeline)
         over = (

@@ -99,7 +99,7 @@ def sentences(causes: Causes, steps: Steps, partitions: np.ndarray, rates: Mappi
         stage = _DOING[_PHASES[phase - 1]] if phase else "what the log does not show"
         text = templates[index].format(who="the next partition", other="another partition", stage=stage)
         general.append(texts.setdefault(text, len(texts)))
-    codes = np.array(general, np.int32)[codes] if len(general) else codes.astype(np.int32)
+    codes = np.array(general, np.int64)[codes]
 
     def name(number: int, worker: int = -1) -> str:
         if number < 0:

@@ -11,6 +11,9 @@ import pandas as pd
 from cuzkbench.events import COLUMNS, ENUMS, FORMAT_VERSION, HEADER, Event, Lane, LogFormatError, Memory, Phase
 
 DEVICE_KINDS = ("cuda", "emulated", "simulated", "foreign")
+_CPU = (
+    Phase.SYNTHESIS, Phase.QUEUE, Phase.PREP, Phase.ALLOC, Phase.STAGE, Phase.FINISH, Phase.VERIFY, Phase.HOST_SYNC,
+)  # fmt: skip
 LANES = {
     Phase.LOCK_WAIT: Lane.LOCK,
     Phase.LOCK_HOLD: Lane.LOCK,
@@ -19,19 +22,7 @@ LANES = {
     Phase.KERNEL: Lane.COMPUTE,
     Phase.MEMSET: Lane.COMPUTE,
     Phase.D2D: Lane.COMPUTE,
-} | {
-    phase: Lane.CPU
-    for phase in (
-        Phase.SYNTHESIS,
-        Phase.QUEUE,
-        Phase.PREP,
-        Phase.ALLOC,
-        Phase.STAGE,
-        Phase.FINISH,
-        Phase.VERIFY,
-        Phase.HOST_SYNC,
-    )
-}  # COUNTER and OTHER may lie in any lane
+} | dict.fromkeys(_CPU, Lane.CPU)  # COUNTER and OTHER may lie in any lane
 ON_A_GPU = (Phase.PREP, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.STAGE, Phase.H2D, Phase.KERNEL, Phase.D2H, Phase.FINISH)
 LATEST_NS = 2**61  # sums and differences of such times stay within int64
 _EMPTY_HEADER: dict[str, Any] = {
@@ -122,7 +113,7 @@ def _number(column: pd.Series, name: str, dtype: str, path: object) -> pd.Series
     if str(column.dtype) == dtype:
         return column
     try:
-        cast = column.astype(dtype)
+        cast = column.astype(np.dtype(dtype))
         same = (cast == column).to_numpy(bool, na_value=False) | ((dtype == "float64") & column.isna().to_numpy())
     except (ValueError, TypeError, OverflowError) as error:
         raise LogFormatError(path, f"column {name}", f"{dtype} is needed: {error}") from error
