@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from cuzkbench.analysis.intervals import overlap, union
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.replay import CannotReplay, replay
+from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.whatif import apply
 from cuzkbench.charts.lanes import each
 from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, rate, rate_unit, wrapped
@@ -29,7 +30,7 @@ def utilisation(log: Log) -> go.Figure:
     middle = np.linspace(first, last, POINTS).astype(np.int64)
     start, end = np.maximum(middle - width // 2, first), np.minimum(middle + width // 2, last)
     says = f"Each point is the exact share of the {duration(width)} around it."
-    fig = figure(f"{log.title}: when was the GPU busy", log.labels, says, height=240)
+    fig, changes = figure(f"{log.title}: when was the GPU busy", log.labels, says, height=240), stretches(log)
     for number, gpu in enumerate(log.gpus):
         mine = log.frame[log.frame["gpu"] == gpu]
         who = f"GPU {gpu}: " if len(log.gpus) > 1 else ""
@@ -43,6 +44,11 @@ def utilisation(log: Log) -> go.Figure:
             line = {"color": colour, "width": 2.5 if phase is Phase.KERNEL else 1.5, "dash": dash}
             told = f"<b>{name.rsplit(' ', 1)[0]}</b> %{{y:.0%}} around %{{x:.3f}} s<extra></extra>"
             fig.add_trace(go.Scatter(x=middle / 1e9, y=share, name=name, mode="lines", line=line, hovertemplate=told))
+        held = changes[changes["gpu"] == gpu]
+        if len(held) > 1:
+            ends = np.column_stack([held["start_ns"], held["end_ns"]]).ravel() / 1e9
+            level = {"x": ends, "y": np.repeat(held["kernel_utilisation"], 2), "mode": "lines", "hoverinfo": "skip"}
+            fig.add_trace(go.Scatter(**level, name=f"{who}{course(held)}", line={"color": INK, "width": 1}))
     fig.update_yaxes(axis("share of the time", range=[-0.02, 1.04], tickformat=".0%", fixedrange=True))
     return fig.update_xaxes(axis("time since the start", ticksuffix=" s", range=[first / 1e9, last / 1e9]))
 
@@ -103,6 +109,8 @@ def whatif(log: Log) -> go.Figure:
         return figure(title, log.labels, f"This log cannot say: {lack}", height=40, legend=False)
     done, uploads = partitions(log), log.frame[log.frame["phase"] == Phase.H2D]
     done = done[~done["warmup"]]
+    if not done["h2d_bytes"].sum():
+        return figure(title, log.labels, "This log cannot say: it shows no uploads", height=40, legend=False)
     knee = float(done["h2d_bytes"].sum() / max(done["kernel_ns"].sum(), 1))
     own = float(uploads["bytes"].sum() / max(union(uploads["start_ns"], uploads["end_ns"]).measure, 1))
     links = np.geomspace(min(knee / 6, own / 1.5), 8 * knee, 15)

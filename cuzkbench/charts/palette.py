@@ -69,6 +69,7 @@ MEMORIES: dict[Memory, str] = {
     Memory.STAGED: "#E8A0BF",
     Memory.UNKNOWN: "#9AA1A8",
 }
+WRAP = "\u200b"  # after a line break that is only there for want of room
 INK, SOFT, RULE, WARN = "#1F2328", "#57606A", "#D0D7DE", "#9A3412"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#882255", "#E69F00", "#56B4E9", "#8C6BB1", "#57606A")  # runs, policies
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
@@ -115,13 +116,13 @@ def rate_unit(gb_s: float) -> tuple[float, str]:
 
 
 def wrapped(text: object, width: int = 56) -> str:
-    """Text of a log or of ours, escaped and broken into lines for plotly."""
-    return "<br>".join(escape(line) for line in textwrap.wrap(str(text), width)) or " "
+    """Text of a log or of ours, escaped and broken into lines; a mark of no width tells them from ours apart."""
+    return f"<br>{WRAP}".join(escape(line) for line in textwrap.wrap(str(text), width)) or " "
 
 
 def soft(text: object, width: int = 56) -> str:
     """The same with breaks that plotly draws as spaces and a report makes lines of where the screen is narrow."""
-    return wrapped(text, width).replace("<br>", "\n")
+    return wrapped(text, width).replace(f"<br>{WRAP}", "\n")
 
 
 def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300, legend: bool = True) -> go.Figure:

@@ -50,25 +50,31 @@ def file_names(logs: Sequence[Log]) -> list[str]:
     return names
 
 
+def embeds(file: Path) -> bool:
+    """Whether a page carries this log."""
+    return file.stat().st_size <= EMBED_BYTES
+
+
 def render(files: Sequence[Path], title: str) -> str:
     """The page about the logs in these files: the notebook's outputs in our template."""
     import nbformat
-    from nbconvert import HTMLExporter
+    from nbconvert import TemplateExporter
 
     from cuzkbench import __version__
     from cuzkbench.report.execute import execute
 
     notebook = json.loads((_TEMPLATES / "report.ipynb").read_text(encoding="utf-8"))
     done = execute(notebook, paths=[str(file) for file in files])
-    embedded = [file for file in files if file.stat().st_size <= EMBED_BYTES]
     parts = {
         "title": f"Why is the GPU idle? {title}",
         "version": __version__,
         "style": (_TEMPLATES / "report" / "style.css").read_text(encoding="utf-8"),
         "script": (_TEMPLATES / "report" / "page.js").read_text(encoding="utf-8"),
         "plotly": gzip.decompress((_TEMPLATES / PLOTLY_JS).read_bytes()).decode(),
-        "files": [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in embedded],
+        "files": [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in files if embeds(file)],
     }
-    exporter = HTMLExporter(template_name="report", extra_template_basedirs=[str(_TEMPLATES)])
+    exporter = TemplateExporter(
+        template_name="report", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)]
+    )
     page, _ = exporter.from_notebook_node(nbformat.from_dict(done), {"cuzkbench": parts})
     return page

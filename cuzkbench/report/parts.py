@@ -9,13 +9,13 @@ import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
 from IPython.display import HTML
 
-from cuzkbench.analysis.explain import explain
+from cuzkbench import report
 from cuzkbench.analysis.metrics import bandwidth, metrics
 from cuzkbench.charts.lanes import each
 from cuzkbench.charts.palette import CAUSES, duration, rate, size
@@ -24,53 +24,56 @@ from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 
 _HOST = ("cpu", "cores", "memory_bytes", "os", "python")
+Answer = Mapping[str, Any]  # what `analysis.explain` says of a log
 _NONE = "–"
 SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about its cause
 
 
-def heading(logs: Sequence[Log]) -> HTML:
-    """The title, the labels of all logs and the verdict in two sentences a log."""
-    labels = dict.fromkeys(label for log in logs for label in log.labels)
-    told = [f'<p class="label">{escape(label)}</p>' for label in labels]
-    told += [f'<p class="label">{escape(log.title)}: {escape(why)}</p>' for log in logs for why in _doubts(log)]
+def heading(logs: Sequence[Log], answers: Sequence[Answer]) -> HTML:
+    """The title, what every reader must know of these logs, and the verdict in two sentences a log."""
+    told = dict.fromkeys(label for log in logs for label in log.labels)
+    told |= dict.fromkeys(
+        f"{log.title}: {doubt}" for log, answer in zip(logs, answers, strict=True) for doubt in _doubts(answer)
+    )
     titles = " against ".join(escape(log.title) for log in logs)
-    verdicts = "".join(f'<p class="verdict">{escape(verdict(log, len(logs) > 1))}</p>' for log in logs)
-    return HTML(f"<h1>Why is the GPU idle? {titles}</h1>{''.join(told)}{verdicts}")
+    page = f"<h1>Why is the GPU idle? {titles}</h1>" + "".join(f'<p class="label">{escape(text)}</p>' for text in told)
+    for log, answer in zip(logs, answers, strict=True):
+        page += f'<p class="verdict">{escape((f"{log.title}: " if len(logs) > 1 else "") + verdict(answer))}</p>'
+    return HTML(page)
 
 
-def verdict(log: Log, named: bool = False) -> str:
+def verdict(answer: Answer) -> str:
     """Two plain sentences: what the GPU did and waited for, and the one change that gains most."""
-    answer = explain(log)
+    used = [gpu for gpu in answer["gpus"] if gpu["window_ns"]]
+    if not used:
+        return "This log shows no GPU activity, so it says nothing about an idle GPU."
     sentences = []
-    for gpu in answer["gpus"]:
-        who = "the GPU" if len(answer["gpus"]) == 1 else f"GPU {gpu['gpu']}"
+    for gpu in used:
+        who = "the GPU" if len(used) == 1 else f"GPU {gpu['gpu']}"
         text = f"{who} computed {_percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
+        text += f" ({gpu['course']})" if len(gpu["stretches"]) > 1 else ""
         if gpu["idle_ns"] > SMALL_IDLE * gpu["window_ns"]:
-            cause, most = max(gpu["causes"].items(), key=lambda item: (item[1], item[0]))
-            words = CAUSES[GapCause[cause]].words
-            share = _percent(most / gpu["idle_ns"])
+            cause, most = next(iter(gpu["causes"].items()))
+            share, words = _percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
             text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
         sentences.append(text)
-    if not sentences:
-        return "This log shows no GPU activity, so it says nothing about an idle GPU."
-    first = (f"{log.title}: " if named else "") + "; ".join(sentences) + "."
     supported = [theory["name"] for theory in answer["theories"] if theory["verdict"] == "supported"]
-    best, cadence = answer["best_change"], answer["gpus"][0]["cadence_ns"]
     holds = f"The log supports {' and '.join(supported)}" if supported else "The log supports none of the theories"
     if supported == ["compute-bound"]:
         holds = "The GPU itself is the limit"
-    change = "no change of the plan is predicted to gain anything"
+    best, change = answer["best_change"], "no change of the plan is predicted to gain anything"
     if best:
         change = f"with {best['change']} the predicted cadence is {duration(best['predicted_cadence_ns'])}"
-        change += f" instead of {_time(cadence)}"
-    return f"{first if named else first[0].upper() + first[1:]} {holds}; {change}."
+        change += f" instead of {_time(used[0]['cadence_ns'])}"
+    first = "; ".join(sentences)
+    return f"{first[0].upper()}{first[1:]}. {holds}; {change}."
 
 
-def _doubts(log: Log) -> list[str]:
-    doubts = [f"the log breaks off at {log.cut_at}"] if log.cut_at else []
-    if not log.cut_at and not log.complete:
+def _doubts(answer: Answer) -> list[str]:
+    doubts = [f"the log breaks off at {answer['cut_at']}"] if answer["cut_at"] else []
+    if not answer["cut_at"] and not answer["complete"]:
         doubts.append("the run did not end: its log has no trailer")
-    return doubts
+    return doubts + answer["warnings"]
 
 
 def _percent(share: float | None) -> str:
@@ -150,10 +153,10 @@ def table(
     )
 
 
-def theories(log: Log) -> HTML:
+def theories(log: Log, answer: Answer) -> HTML:
     """Each theory, the log's verdict, what mending it alone would give, why, and the numbers behind it."""
     rows = []
-    for theory in explain(log)["theories"]:
+    for theory in answer["theories"]:
         facts = "; ".join(f"{fact['what']} {_value(fact['value'], fact['unit'])}" for fact in theory["evidence"])
         gain = _time(theory["explained_idle_ns"]), _time(theory["predicted_cadence_ns"])
         rows.append((theory["name"], theory["verdict"], *gain, theory["why"], facts or _NONE))
@@ -253,32 +256,40 @@ def _hooks(hooks: Mapping[str, Any] | None) -> str:
     return f"{hooks['events']:,} events" + (f", {_time(hooks['cost_ns'])} in all" if hooks.get("cost_ns") else "")
 
 
-def downloads(names: Sequence[str]) -> HTML:
-    """Links to the logs that the page carries; the page's script fills them."""
-    links = "".join(f'<li><a data-file="{escape(name)}">{escape(name)}</a></li>' for name in names)
-    return HTML(f"<ul>{links}</ul>")
+def downloads(paths: Sequence[str]) -> HTML:
+    """Links to the logs that the page carries, filled by its script; a log that is too large is named."""
+    items = ""
+    for path in map(Path, paths):
+        link, big = f'<a data-file="{escape(path.name)}">{escape(path.name)}</a>', size(path.stat().st_size)
+        text = link if report.embeds(path) else f"{escape(path.name)}: with {big} too large to be carried by this page"
+        items += f"<li>{text}</li>"
+    return HTML(f"<ul>{items}</ul>")
 
 
 def reproduce(logs: Sequence[Log], names: Sequence[str]) -> HTML:
     """The exact commands that make these runs and this page again."""
-    lines = [command(log, name) for log, name in zip(logs, names, strict=True) if log.header["plan"]]
+    lines = []
+    for log, name in zip(logs, names, strict=True):
+        if log.header["plan"]:
+            try:
+                lines.append(command(log, name))
+            except ValueError as unknown:  # a plan of another version: said, not guessed
+                lines.append(f"# {log.title}: {' '.join(str(unknown).split())}")
     lines.append(shlex.join(["cuzkbench", "report", *names, "-o", "report.html"]))
     return HTML(f'<pre class="command">{escape(chr(10).join(lines))}</pre>')
 
 
 def command(log: Log, output: str) -> str:
-    """The command line of a run: its preset and every knob that the preset does not set so."""
-    stated = log.header["plan"]
-    plan = {f.name: stated[f.name] for f in dataclasses.fields(RunPlan) if f.name in stated}
-    if plan.get("seed") is None and log.header["seed"] is not None:
-        plan["seed"] = log.header["seed"]
-    base = RunPlan.named(plan["preset"]) if plan.get("preset") else RunPlan()
+    """The command line of a run: its preset and every knob that the preset does not set so; raises ValueError."""
+    plan = RunPlan.from_mapping(log.header["plan"])
+    if plan.seed is None and log.header["seed"] is not None:
+        plan = plan.replace(seed=int(log.header["seed"]))
+    base = RunPlan.named(plan.preset) if plan.preset else RunPlan()
     words = ["cuzkbench", "run"]
-    for name, value in plan.items():
+    for name, value in plan.as_mapping().items():
         option = "--" + name.replace("_", "-")
         if value is None or (value == getattr(base, name) and name not in ("preset", "device")):
             continue
-        words += (
-            [option if value else option.replace("--", "--no-", 1)] if isinstance(value, bool) else [option, str(value)]
-        )
+        switch = [option if value else option.replace("--", "--no-", 1)]
+        words += switch if isinstance(value, bool) else [option, str(value)]
     return shlex.join([*words, "-o", output])

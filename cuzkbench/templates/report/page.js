@@ -5,7 +5,7 @@
   const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["autoScale2d"] };
   const plain = html => {
     const holder = document.createElement("template");
-    holder.innerHTML = String(html).replace(/<br\s*\/?>/g, " · ");
+    holder.innerHTML = String(html).replaceAll("<br>\u200b", " ").replaceAll("<br>", " · ");
     return holder.content.textContent;
   };
 
