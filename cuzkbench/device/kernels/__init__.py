@@ -1,0 +1,5 @@
+"""CUDA kernels and what brings them to the device: sources, constants, shapes, compiler, launcher, and `loader.Kernels`.
+
+field.cuh and curve.cuh hold the arithmetic; ntt.cu, msm.cu, pointwise.cu and fixed_base.cu the kernels. `shapes` decides
+passes, windows and memory in plain Python, `loader` queues the launches, `finish` turns an MSM's few points into one.
+"""
