@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cuzkbench.analysis.intervals import measure, union
+from cuzkbench.analysis.intervals import union
 from cuzkbench.device import cuda_missing
 from cuzkbench.logs import read
 from cuzkbench.plan import RunPlan
@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=f"
 LOG2_SIZE = int(os.environ.get("CUZKBENCH_TRUTH_LOG2", "18"))
 
 
-def _intervals(frame, phases: tuple[str, ...], shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rows = frame[frame["phase"].isin(phases)]
-    return union(rows["start_ns"].to_numpy() + shift, rows["end_ns"].to_numpy() + shift)
+def _union_ns(frame, phase: str) -> int:
+    rows = frame[frame["phase"] == phase]
+    return union(rows["start_ns"], rows["end_ns"]).measure()
 
 
 def _nearest(edges: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -55,14 +55,13 @@ def test_rows_agree_with_cupti(tmp_path: Path, memory: str) -> None:
     inside = truth.frame[
         (truth.frame["start_ns"] + shift >= first - bound) & (truth.frame["end_ns"] + shift <= last + bound)
     ]
-    measured = measure(*_intervals(kernels, ("KERNEL",)))
-    expected = measure(*_intervals(inside, ("KERNEL",)))
+    measured, expected = _union_ns(kernels, "KERNEL"), _union_ns(inside, "KERNEL")
     print(f"{memory}: kernel union {measured} ns, by CUPTI {expected} ns, ratio {measured / expected:.5f}")
     assert measured == pytest.approx(expected, rel=0.01)
 
     copies = rows[(rows["phase"] == "H2D") & (rows["start_ns"] >= first) & (rows["end_ns"] <= last)]
     in_cupti = inside[(inside["phase"] == "H2D") & (inside["bytes"] >= 32 << LOG2_SIZE >> 1)]
-    measured, expected = measure(*_intervals(copies, ("H2D",))), measure(*_intervals(in_cupti, ("H2D",)))
+    measured, expected = _union_ns(copies, "H2D"), _union_ns(in_cupti, "H2D")
     print(f"{memory}: copy union {measured} ns, by CUPTI {expected} ns, ratio {measured / expected:.5f}")
     assert measured == pytest.approx(expected, rel=0.01)
 
