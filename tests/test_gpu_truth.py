@@ -1,4 +1,4 @@
-"""Our rows against CUPTI's own record of the same run, taken by torch.profiler in this process (GPU and torch needed)."""
+"""Our rows against the record that CUPTI makes of the same run, by torch.profiler in this process (GPU, torch)."""
 
 from __future__ import annotations
 
