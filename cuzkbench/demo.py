@@ -23,8 +23,10 @@ def demo(out: Path, device: str = "auto") -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     paths = {preset: out / f"{preset}.parquet" for preset in PRESETS}
-    with bars() as progress:
-        logs = [run(RunPlan.named(preset, device=device), path, progress) for preset, path in paths.items()]
+    logs = []
+    for preset, path in paths.items():
+        with bars(preset) as progress:
+            logs.append(run(RunPlan.named(preset, device=device), path, progress))
     show(*comparison(logs))
     report.write(logs, out / REPORT)
     for path in (*paths.values(), out / REPORT):

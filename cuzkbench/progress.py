@@ -16,7 +16,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def bars() -> Iterator[Progress]:
+def bars(title: str = "") -> Iterator[Progress]:
     """A callable `(what, done, total)` that draws one bar for each `what`; silent where stderr is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -25,7 +25,7 @@ def bars() -> Iterator[Progress]:
     if not console.is_terminal:
         yield silent
         return
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     tasks: dict[str, TaskID] = {}
     lock = threading.Lock()
     with Progress(*columns, console=console, refresh_per_second=REDRAWS_A_SECOND) as display:
@@ -33,7 +33,7 @@ def bars() -> Iterator[Progress]:
         def update(what: str, done: int, total: int) -> None:
             with lock:
                 if what not in tasks:
-                    tasks[what] = display.add_task(what, total=total)
+                    tasks[what] = display.add_task(f"{title} {what}".strip(), total=total)
             display.update(tasks[what], completed=done, total=total)
 
         yield update

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from cuzkbench.logs.log import Log
 
 NONE = "–"
+FILE_WIDTH = 160  # columns where the output is no terminal
 
 
 def show(*parts: RenderableType) -> None:
-    """Print to stdout; off a terminal without colour and wide enough that no table is cut."""
-    console = Console(soft_wrap=False)
+    """Print to stdout; off a terminal without colour and wide enough that tables read well."""
+    console = Console()
     if not console.is_terminal:
-        console = Console(width=160)
+        console = Console(width=FILE_WIDTH)
     for part in parts:
         console.print(plain(part) if isinstance(part, str) else part)
 
@@ -48,25 +50,32 @@ def percent(share: float | None) -> str:
     return NONE if share is None else f"{share:.1%}"
 
 
+def _table(title: str, *columns: str) -> Table:
+    heading = plain(title) if title else None
+    named = any(columns)
+    return Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_header=named)
+
+
 def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[RenderableType]:
     """Logs side by side: a column for each GPU of each log, a row for each figure, then what to know of them."""
     from cuzkbench.analysis import bandwidth, metrics, partitions
 
-    columns: list[tuple[str, dict[str, str]]] = []
     titles = [log.title for log in logs]
     if len(set(titles)) < len(titles):
         titles = [Path(log.path).name if log.path else log.title for log in logs]
+    columns: list[tuple[str, dict[str, str]]] = []
     for log, title in zip(logs, names or titles, strict=True):
-        measured = _records(metrics(log))
-        rates = _records(bandwidth(log))
-        done = partitions(log)
+        measured, copies, done = _records(metrics(log)), _records(bandwidth(log)), partitions(log)
         kernels = done[~done["warmup"]].groupby("gpu")["kernel_ns"].median()
         for gpu in measured:
+            rates: dict[str, dict[str, float]] = {"H2D": {}, "D2H": {}}
+            for copy in copies:
+                if copy["gpu"] == gpu["gpu"]:
+                    rates[copy["direction"]][copy["memory"]] = copy["gb_s"]
             name = title if len(measured) == 1 else f"{title}, GPU {gpu['gpu']}"
-            gpu["kernel_ns"] = kernels.get(gpu["gpu"])
-            columns.append((name, _figures(log, gpu, [copies for copies in rates if copies["gpu"] == gpu["gpu"]])))
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("")
+            figures = {"device": log.device_name, "kernels of a partition": time(kernels.get(gpu["gpu"]))}
+            columns.append((name, figures | _figures(gpu, rates) | _proofs((log.trailer or {}).get("proofs"))))
+    table = _table("", "figure")
     for name, _ in columns:
         table.add_column(plain(name), justify="right")
     for figure in dict.fromkeys(figure for _, figures in columns for figure in figures):
@@ -80,77 +89,72 @@ def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
-def _figures(log: Log, gpu: Mapping[Any, Any], rates: Sequence[Mapping[Any, Any]]) -> dict[str, str]:
-    """The rows of one column of `comparison`."""
+def _figures(gpu: Mapping[Any, Any], rates: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """The figures of one GPU in words."""
     figures = {
-        "device": log.device_name,
         "kernel utilisation": percent(gpu["kernel_utilisation"]),
         "lock utilisation": percent(gpu["lock_utilisation"]),
         "worker utilisation": percent(gpu["worker_utilisation"]),
-        "transfer hidden behind kernels": percent(gpu["hidden_transfer"]),
+        "hidden transfer": percent(gpu["hidden_transfer"]),
         "cadence": time(gpu["cadence_ns"]),
-        "kernels of a partition": time(gpu["kernel_ns"]),
         "ideal cadence": time(gpu["ideal_cadence_ns"]),
         "efficiency": percent(gpu["efficiency"]),
         "measured partitions": str(gpu["partitions"]),
     }
-    for copies in rates:
-        figures[f"{copies['direction']} {copies['memory'].lower()}"] = rate(copies["gb_s"])
-    proofs = (log.trailer or {}).get("proofs")
-    if proofs:
-        figures["proofs verified"] = f"{proofs['verified']} of {proofs['made']}"
-    return figures
+    words = {"H2D": "upload", "D2H": "download"}
+    return figures | {
+        f"{words[way]}, {memory.lower()}": rate(gb_s) for way, kinds in rates.items() for memory, gb_s in kinds.items()
+    }
+
+
+def _proofs(proofs: Mapping[str, int] | None) -> dict[str, str]:
+    return {"proofs verified": f"{proofs['verified']} of {proofs['made']}"} if proofs else {}
 
 
 def explanation(answer: Mapping[str, Any]) -> list[RenderableType]:
     """The document of `explain --json` in words, then in tables."""
     parts: list[RenderableType] = [plain(line) for line in verdict(answer)]
     for gpu in answer["gpus"]:
-        causes = Table(
-            "idle", "share", "what the GPU waited for", title=f"GPU {gpu['gpu']}: {time(gpu['idle_ns'])} idle"
-        )
-        for cause, ns in sorted(gpu["causes"].items(), key=lambda item: (-item[1], item[0])):
-            causes.add_row(
-                time(ns), percent(ns / gpu["idle_ns"] if gpu["idle_ns"] else None), cause, GapCause[cause].meaning
-            )
-        parts.append(causes)
-    theories = Table("theory", "verdict", "idle explained", "cadence if mended", "why", title="Theories")
-    for theory in answer["theories"]:
-        theories.add_row(
-            theory["name"],
-            theory["verdict"],
-            time(theory["explained_idle_ns"]),
-            time(theory["predicted_cadence_ns"]),
-            plain(theory["why"]),
-        )
-    parts.append(theories)
+        figures = _figures(gpu, gpu["bandwidth_gb_s"]) | _proofs(answer["proofs"])
+        if gpu["prove_start_ms"]:
+            figures["prove_start, median"] = time(gpu["prove_start_ms"]["median"] * 1e6)
+        table = _table(f"GPU {gpu['gpu']}", "", "")
+        for name, value in figures.items():
+            table.add_row(name, value)
+        causes = _table(f"GPU {gpu['gpu']}: {time(gpu['idle_ns'])} idle", "idle", "share", "cause", "meaning")
+        for cause, ns in gpu["causes"].items():
+            causes.add_row(time(ns), percent(ns / gpu["idle_ns"]), cause, GapCause[cause].meaning)
+        parts += [table, causes] if gpu["causes"] else [table]
+    if answer["gpus"]:
+        theories = _table("Theories", "theory", "verdict", "idle explained", "cadence if mended", "why")
+        for theory in answer["theories"]:
+            figures = {name: time(theory[name]) for name in ("explained_idle_ns", "predicted_cadence_ns")}
+            theories.add_row(theory["name"], theory["verdict"], *figures.values(), plain(theory["why"]))
+        parts.append(theories)
     if len(answer["jobs"]) > 1:
-        jobs = Table("job", "partitions", "wall time", "proofs an hour", title="Jobs")
+        jobs = _table("Jobs", "job", "partitions", "wall time", "proofs an hour")
         for job in answer["jobs"]:
-            row = (plain(job["job"]), str(job["partitions"]), time(job["wall_ns"]), f"{job['proofs_per_hour']:.1f}")
-            jobs.add_row(*row)
+            hourly = NONE if job["proofs_per_hour"] is None else f"{job['proofs_per_hour']:.1f}"
+            jobs.add_row(plain(job["job"]), str(job["partitions"]), time(job["wall_ns"]), hourly)
         parts.append(jobs)
     return parts
 
 
 def verdict(answer: Mapping[str, Any]) -> list[str]:
     """The short plain answer: how idle, what for, which theory holds, which do not, and the one change."""
-    lines = [f"{answer['log']} ({answer['format']}, {answer['device']['name']})"]
+    lines = [f"{answer['log']}: {answer['format']} log of {answer['device']['name']}"]
     for gpu in answer["gpus"]:
         if not gpu["window_ns"]:
-            lines.append(f"GPU {gpu['gpu']}: no kernel in this log, so nothing can be said of its idle time.")
-            continue
+            continue  # a warning says so
         line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {time(gpu['window_ns'])}"
-        top = max(gpu["causes"].items(), key=lambda item: item[1], default=None)
-        if top and top[1]:
-            share, words = percent(top[1] / gpu["idle_ns"]), CAUSES[GapCause[top[0]]].words
+        if gpu["idle_ns"]:
+            cause, most = next(iter(gpu["causes"].items()))
+            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
             line += f" and was idle for {time(gpu['idle_ns'])}, {share} of that waiting for {words}"
-        lines.append(line + ".")
-    if not answer["gpus"]:
-        lines.append("There is no GPU activity in this log.")
-    for theory in answer["theories"]:
+        lines.append(line + (f". In time: {gpu['course']}." if gpu["course"] else "."))
+    for theory in answer["theories"] if answer["gpus"] else ():
         if theory["verdict"] == "supported":
-            lines.append(f"Supported: {theory['name']}. {theory['why']}")
+            lines.append(f"Supported: {theory['name']} ({theory['why']}).")
     rejected = [theory["name"] for theory in answer["theories"] if theory["verdict"] == "rejected"]
     if rejected:
         lines.append(f"Rejected: {', '.join(rejected)}.")
@@ -158,11 +162,11 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
     if change:
         predicted = time(change["predicted_cadence_ns"])
         lines.append(
-            f"The one change that gains most: {change['change']}: cadence {predicted}, {percent(change['gain'])} less."
+            f"The one change that gains most: {change['change']}; cadence {predicted}, {percent(change['gain'])} less."
         )
     if answer["cut_at"]:
         lines.append(f"The log was cut: {answer['cut_at']}.")
-    return lines + [f"note: {warning}" for warning in answer["warnings"]]
+    return lines + [f"note: {text}" for text in dict.fromkeys((*answer["labels"], *answer["warnings"]))]
 
 
 def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
@@ -171,10 +175,9 @@ def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
     parts: list[RenderableType] = [plain(f"With {changes}: {answer['why']}")]
     if answer["predicted"] is None:
         return parts
-    table = Table("", "measured", "low", "middle", "high")
+    table = _table("", "", "measured", "low", "middle", "high")
     predicted = answer["predicted"]
-    measured = time(answer["measured_cadence_ns"])
-    table.add_row("cadence", measured, *(time(ns) for ns in predicted["cadence_ns"]))
+    table.add_row("cadence", time(answer["measured_cadence_ns"]), *(time(ns) for ns in predicted["cadence_ns"]))
     table.add_row("kernel utilisation", "", *(percent(share) for share in predicted["kernel_utilisation"]))
     table.add_row("prove_start", "", *(time(ms * 1e6) for ms in predicted["prove_start_ms"]))
     return [*parts, table]
