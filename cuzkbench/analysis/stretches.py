@@ -18,7 +18,7 @@ LEAST_SPREAD = 0.02  # of utilisation between cycles: even a perfectly regular r
 LEAST_CYCLES = 2  # on each side of a change
 MOST_STRETCHES = 6
 MANNERS = ((0.9, "chains"), (0.7, "chains with gaps"), (0.0, "gaps"))  # by utilisation
-STEPS = 60  # equal steps stand for cycles where a log names no partitions
+STEPS, LEAST_STEPS = 60, 5  # equal steps stand for cycles where a log names no partitions
 
 
 def stretches(log: Log, start_ns: int | None = None, end_ns: int | None = None) -> pd.DataFrame:
@@ -37,7 +37,8 @@ def stretches(log: Log, start_ns: int | None = None, end_ns: int | None = None) 
         edges = _edges(rows, start, end)
         spans = np.diff(edges)
         share = intervals.overlap(edges[:-1], edges[1:], busy) / spans
-        cuts = [0, *sorted(_cuts(share)), len(spans)]
+        least = LEAST_CYCLES if (rows.who >= 0).any() else LEAST_STEPS
+        cuts = [0, *sorted(_cuts(share, least)), len(spans)]
         at = edges[cuts]
         held = intervals.overlap(at[:-1], at[1:], busy)
         found += [(gpu, *row) for row in zip(at[:-1], at[1:], held / np.diff(at), strict=True)]
@@ -49,29 +50,27 @@ def _edges(rows: Rows, start: int, end: int) -> np.ndarray:
     known = rows.take(rows.who >= 0)
     last = np.full(int(known.who.max(initial=-1)) + 1, start, np.int64)
     np.maximum.at(last, known.who, known.end)
-    ends = np.unique(last[(last > start) & (last < end)])
-    if len(ends) < LEAST_CYCLES:
-        ends = np.linspace(start, end, STEPS + 1)[1:-1].astype(np.int64)
+    ends = last[(last > start) & (last < end)] if len(known) else start + (end - start) * np.arange(1, STEPS) // STEPS
     return np.unique(np.concatenate(([start], ends, [end])))
 
 
-def _cuts(share: np.ndarray) -> list[int]:
+def _cuts(share: np.ndarray, least: int) -> list[int]:
     """Places between cycles at which utilisation changed, the clearest change first."""
     cuts: list[int] = []
     while len(cuts) < MOST_STRETCHES - 1:
         marks = [0, *sorted(cuts), len(share)]
-        best = max((_split(share, low, high) for low, high in pairwise(marks)), default=(0.0, 0))
+        best = max((_split(share, low, high, least) for low, high in pairwise(marks)), default=(0.0, 0))
         if best[0] < LEAST_T:
             break
         cuts.append(best[1])
     return cuts
 
 
-def _split(share: np.ndarray, low: int, high: int) -> tuple[float, int]:
+def _split(share: np.ndarray, low: int, high: int, least: int) -> tuple[float, int]:
     """The clearest change within [low, high): its t statistic and place; (0, 0) without."""
     part = share[low:high]
     count = len(part)
-    left = np.arange(LEAST_CYCLES, count - LEAST_CYCLES + 1)
+    left = np.arange(least, count - least + 1)
     if len(left) == 0:
         return 0.0, 0
     total, square = np.cumsum(part), np.cumsum(part**2)
