@@ -59,7 +59,7 @@ class _Reader:
         self.kinds: dict[Kind, int] = {}
         self.seen: dict[Any, tuple[int, str]] = {}
         self.devices: dict[object, int] = {}
-        self.open: dict[tuple[str, ...], list[tuple[dict[str, Any], int]]] = defaultdict(list)
+        self.open: dict[tuple[bool | str, ...], list[tuple[dict[str, Any], int]]] = defaultdict(list)
         self.samples: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def take(self, event: Any) -> None:
@@ -154,7 +154,7 @@ class _Reader:
     def bracket(self, event: dict[str, Any], ph: str, time: int) -> None:
         """B and E by thread, b and e by category and id: the innermost open one is closed."""
         where = ("cat", "id", "id2") if ph in "be" else ("pid", "tid")
-        stack = self.open[(ph.lower(), *(str(event.get(name)) for name in where))]
+        stack = self.open[(ph in "be", *(str(event.get(name)) for name in where))]
         if ph in "Bb":
             stack.append((event, time))
         elif stack:

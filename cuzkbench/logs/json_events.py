@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cuzkbench.logs.limits import CHUNK_BYTES, Source
+from cuzkbench.logs.limits import Source
 
 _SPACE = re.compile(r"[\s,]*")
 _NEXT = re.compile(r"\}\s*,?\s*(?=\{)")
+_LONGEST = 2 << 20  # characters: a value that breaks off earlier than this before the window's end is damaged
 _MOST_DAMAGE = 100  # places; each may cost a scan of the window
 
 
@@ -73,7 +74,7 @@ class Events:
                 value, end = self._scan(self._text, self._at)
             except (StopIteration, ValueError, RecursionError) as error:
                 place = getattr(error, "pos", self._at)
-                if not self._ended and place > len(self._text) - CHUNK_BYTES // 2 and self._fill():
+                if not self._ended and place > len(self._text) - _LONGEST and self._fill():
                     continue
                 raise ValueError(str(error)) from None
             if end == len(self._text) and self._text[end - 1] not in '}]"' and self._fill():
