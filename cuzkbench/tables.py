@@ -78,7 +78,11 @@ def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[Renderabl
     table = _table("", "figure")
     for name, _ in columns:
         table.add_column(plain(name), justify="right")
-    for figure in dict.fromkeys(figure for _, figures in columns for figure in figures):
+    last = ("upload", "download", "proofs")  # of which one log has rows that another has not
+    for figure in sorted(
+        dict.fromkeys(figure for _, figures in columns for figure in figures),
+        key=lambda figure: next((number for number, word in enumerate(last, 1) if figure.startswith(word)), 0),
+    ):
         table.add_row(figure, *(plain(figures.get(figure, NONE)) for _, figures in columns))
     labels = dict.fromkeys(text for log in logs for text in (*log.labels, *log.warnings))
     return [table, *(plain(f"note: {label}") for label in labels)]

@@ -1,5 +1,6 @@
 """Links of every page at the top resolve, and what the README tells a reader to run exists."""
 
+import hashlib
 import re
 import shlex
 from pathlib import Path
@@ -30,6 +31,14 @@ def test_links_resolve(page):
         linked = page.parent / path if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked.read_text()), target
+
+
+def test_every_data_file_has_its_hash_in_the_readme_beside_it():
+    files = [path for path in (ROOT / "data").rglob("*") if path.is_file() and path.suffix != ".md"]
+    assert files
+    for path in files:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert f"{digest}  {path.name}" in (path.parent / "README.md").read_text(), path
 
 
 def test_partition_flow_links_are_in_the_order_of_architecture():
