@@ -24,6 +24,7 @@ from cuzkbench.charts.palette import (
     duration,
     figure,
     marker,
+    mute,
     rate,
     rate_unit,
     size,
@@ -53,6 +54,8 @@ class _Row(NamedTuple):
 
 def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float) -> go.Figure:
     """Bars under one another; name and amount stand before the bar, where they never run into anything."""
+    if not rows:
+        return mute(fig)
     for place, row in enumerate(rows):
         where = {"x": [row.length], "base": [row.base], "y": [place], "width": 0.62, "orientation": "h"}
         told = {"hovertext": row.hover or row.amount, "hoverinfo": "text", "showlegend": False}
@@ -61,7 +64,7 @@ def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float)
     names = [row.name + small.format(row.amount) for row in rows]
     lanes: dict[str, Any] = {"tickvals": list(range(len(rows))), "ticktext": names, "range": [len(rows) - 0.5, -0.5]}
     fig.update_yaxes(axis(grid=False, fixedrange=True, ticks="", **lanes))
-    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1], tickangle=0, nticks=6))
+    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1], tickangle=0, nticks=4))
 
 
 def causes(log: Log) -> go.Figure:
@@ -84,7 +87,7 @@ def causes(log: Log) -> go.Figure:
             f"{who}idle {duration(gpu.idle_ns)} of {duration(gpu.window_ns)}, {1 - gpu.kernel_utilisation:.1%}."
         )
     title = f"{log.title}: what did the GPU wait for"
-    fig = figure(title, log.labels, " ".join(says), _ROW_PX * len(rows), legend=False)
+    fig = figure(title, log.labels, " ".join(says) or "This log shows no kernels.", _ROW_PX * len(rows), legend=False)
     window = max(metrics(log)["window_ns"], default=0) / 1e9
     longest = max((row.base + row.length for row in rows), default=0)
     return _rows(fig, rows, "idle time", " s", max(1.02 * longest, 0.1 * window))
@@ -106,6 +109,7 @@ def bandwidth(log: Log) -> go.Figure:
         rows.append(_Row(name, amount, 0, row.gb_s, Paint(MEMORIES[Memory[row.memory]], name), told))
         rates.append((single, row.line_rate_gb_s, row.line_rate_source))
     says = "Bars: bytes over copying time. Dots: single copies. Line: what a pinned copy reaches here."
+    says = says if rows else "This log shows no copies."
     fig = figure(f"{log.title}: how fast did data cross the bus", log.labels, says, _ROW_PX * len(rows), legend=False)
     limit = max([row.length for row in rows] + [line for _, line, _ in rates if pd.notna(line)], default=1.0)
     scale, unit = rate_unit(limit)

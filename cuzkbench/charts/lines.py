@@ -12,7 +12,21 @@ from cuzkbench.analysis.replay import CannotReplay, replay
 from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.whatif import apply
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, duration, figure, rate, rate_unit, wrapped
+from cuzkbench.charts.palette import (
+    INK,
+    PHASES,
+    RULE,
+    SERIES,
+    SOFT,
+    axis,
+    duration,
+    figure,
+    mute,
+    percent,
+    rate,
+    rate_unit,
+    wrapped,
+)
 from cuzkbench.charts.timeline import measured
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
@@ -20,6 +34,7 @@ from cuzkbench.stages import LOCKS
 
 POINTS = 400  # of a utilisation curve
 SLIDING = 12  # windows that a curve's sliding window goes into the run
+REPLAYED = 200  # partitions at most behind a what-if curve, whose points are replays
 TOLERANCE = 0.05  # a prediction is good within this share of the measured cadence
 
 
@@ -30,7 +45,13 @@ def utilisation(log: Log) -> go.Figure:
     middle = np.linspace(first, last, POINTS).astype(np.int64)
     start, end = np.maximum(middle - width // 2, first), np.minimum(middle + width // 2, last)
     says = f"Each point is the exact share of the {duration(width)} around it."
-    fig, changes = figure(f"{log.title}: when was the GPU busy", log.labels, says, height=240), stretches(log)
+    changes = stretches(log)
+    for gpu, held in changes.groupby("gpu"):
+        says += f" {f'GPU {gpu}' if len(log.gpus) > 1 else 'The GPU'} {course(held)}."
+    title = f"{log.title}: when was the GPU busy"
+    if changes.empty:
+        return mute(figure(title, log.labels, "This log shows no kernels."))
+    fig = figure(title, log.labels, says, height=240)
     for number, gpu in enumerate(log.gpus):
         mine = log.frame[log.frame["gpu"] == gpu]
         who = f"GPU {gpu}: " if len(log.gpus) > 1 else ""
@@ -40,7 +61,7 @@ def utilisation(log: Log) -> go.Figure:
                 continue
             share = overlap(start, end, union(rows["start_ns"], rows["end_ns"])) / np.maximum(end - start, 1)
             colour = PHASES[phase].colour if len(log.gpus) == 1 else SERIES[number % len(SERIES)]
-            name = f"{who}{'kernels' if phase is Phase.KERNEL else 'uploads'} {_share(rows, first, last):.0%}"
+            name = f"{who}{'kernels' if phase is Phase.KERNEL else 'uploads'} {percent(_share(rows, first, last))}"
             line = {"color": colour, "width": 2.5 if phase is Phase.KERNEL else 1.5, "dash": dash}
             told = f"<b>{name.rsplit(' ', 1)[0]}</b> %{{y:.0%}} around %{{x:.3f}} s<extra></extra>"
             fig.add_trace(go.Scatter(x=middle / 1e9, y=share, name=name, mode="lines", line=line, hovertemplate=told))
@@ -48,7 +69,7 @@ def utilisation(log: Log) -> go.Figure:
         if len(held) > 1:
             ends = np.column_stack([held["start_ns"], held["end_ns"]]).ravel() / 1e9
             level = {"x": ends, "y": np.repeat(held["kernel_utilisation"], 2), "mode": "lines", "hoverinfo": "skip"}
-            fig.add_trace(go.Scatter(**level, name=f"{who}{course(held)}", line={"color": INK, "width": 1}))
+            fig.add_trace(go.Scatter(**level, name=f"{who}mean of each stretch", line={"color": INK, "width": 1}))
     fig.update_yaxes(axis("share of the time", range=[-0.02, 1.04], tickformat=".0%", fixedrange=True))
     return fig.update_xaxes(axis("time since the start", ticksuffix=" s", range=[first / 1e9, last / 1e9]))
 
@@ -71,11 +92,9 @@ def cadence(log: Log) -> go.Figure:
         at, gap = mine["completion_ns"].to_numpy(np.int64)[1:] / 1e9, np.diff(mine["completion_ns"]) / 1e9
         if not len(at):
             continue
-        told = [
-            f"<b>{duration(g * 1e9)}</b> before partition {p} was done"
-            for g, p in zip(gap, mine["partition"][1:], strict=True)
-        ]
-        look = {"mode": "markers", "marker": {"color": colour, "size": 8}, "hovertext": told, "hoverinfo": "text"}
+        told = "<b>%{y:.4g} s</b> before partition %{customdata} was done<extra></extra>"
+        look = {"mode": "markers", "marker": {"color": colour, "size": 8 if len(at) < 200 else 4}}
+        look |= {"customdata": mine["partition"].to_numpy()[1:], "hovertemplate": told}
         fig.add_trace(go.Scatter(x=at, y=gap, name=f"{who}time since the one before", **look))
         for value, words, dash in ((row.cadence_ns, "cadence", "solid"), (row.ideal_cadence_ns, "ideal", "dash")):
             if pd.notna(value):
@@ -91,7 +110,9 @@ def cadence(log: Log) -> go.Figure:
                 fig.add_trace(go.Scatter(name=f"{who}{words} {duration(value)}", **level))
                 top = max(top, value / 1e9)
         top = max(top, float(gap.max()))
-    fig.update_yaxes(axis("time a partition", ticksuffix=" s", range=[0, 1.1 * top or 1], fixedrange=True))
+    if not fig.data:
+        return mute(figure(fig.layout.title.text[3:-4], log.labels, "This log names no two completed partitions."))
+    fig.update_yaxes(axis("time a partition", ticksuffix=" s", range=[0, 1.1 * top], fixedrange=True))
     return fig.update_xaxes(axis("time since the start", ticksuffix=" s"))
 
 
@@ -102,19 +123,22 @@ def whatif(log: Log) -> go.Figure:
     gives a figure that says why.
     """
     title = f"{log.title}: what if the link were faster"
+    ends = np.sort(partitions(log)["completion_ns"].dropna().to_numpy(np.int64))
+    part = int(ends[REPLAYED - 1]) if len(ends) > REPLAYED else None
     try:
-        run = replay(log)
+        run = replay(log, end_ns=part)
         run.own()
     except CannotReplay as lack:
-        return figure(title, log.labels, f"This log cannot say: {lack}", height=40, legend=False)
+        return mute(figure(title, log.labels, f"This log cannot say: {lack}.", legend=False))
     done, uploads = partitions(log), log.frame[log.frame["phase"] == Phase.H2D]
     done = done[~done["warmup"]]
     if not done["h2d_bytes"].sum():
-        return figure(title, log.labels, "This log cannot say: it shows no uploads", height=40, legend=False)
+        return mute(figure(title, log.labels, "This log cannot say: it shows no uploads.", legend=False))
     knee = float(done["h2d_bytes"].sum() / max(done["kernel_ns"].sum(), 1))
     own = float(uploads["bytes"].sum() / max(union(uploads["start_ns"], uploads["end_ns"]).measure, 1))
     links = np.geomspace(min(knee / 6, own / 1.5), 8 * knee, 15)
     says = "All copies at one rate, other stages as in the log. Left of the knee transfer takes longer than compute."
+    says += f" From the first {REPLAYED} partitions." if part else ""
     fig = figure(title, log.labels, says, height=300)
     two = max(2, run.shape.workers)
     policies = [*((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash"), ("narrow", 1, "dot")]

@@ -99,7 +99,7 @@ def duration(ns: float) -> str:
 
 def size(count: float) -> str:
     """Bytes in words, decimal units as the link rates: 12.5 GB, 131 kB."""
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= scale:
             return f"{count / scale:.3g}\u00a0{unit}"
     return f"{count:.0f}\u00a0B"
@@ -113,6 +113,13 @@ def rate(gb_s: float) -> str:
 def rate_unit(gb_s: float) -> tuple[float, str]:
     """What to multiply GB/s with, and the unit then, for an axis that reaches this far."""
     return (1.0, "GB/s") if gb_s >= 0.5 else (1e3, "MB/s")
+
+
+def percent(share: float | None) -> str:
+    """Whole percent; near 100 % with one digit, rounded down, so that 100 % is said of the whole only."""
+    if share is None or share != share:
+        return "–"
+    return f"{share:.0%}" if share < 0.985 or share >= 1 else f"{int(share * 1000) / 10}%"
 
 
 def wrapped(text: object, width: int = 56) -> str:
@@ -172,6 +179,13 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
     )
 
 
+def mute(fig: go.Figure) -> go.Figure:
+    """A figure of a log that has nothing to draw: its sentence stays, the empty axes go."""
+    margins = fig.layout.margin.t + 10
+    fig.update_layout(height=margins, margin={"b": 8}, meta={"plot_height": 2}, showlegend=False)
+    return fig.update_xaxes(visible=False).update_yaxes(visible=False)
+
+
 def axis(title: str = "", grid: bool = True, **more: Any) -> dict[str, Any]:
     """A plain numeric axis in our dress."""
     return {
@@ -186,4 +200,6 @@ def axis(title: str = "", grid: bool = True, **more: Any) -> dict[str, Any]:
         "ticks": "outside",
         "tickcolor": RULE,
         "ticklen": 4,
+        "exponentformat": "none",
+        "separatethousands": True,
     } | more

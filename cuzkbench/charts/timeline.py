@@ -32,7 +32,7 @@ from cuzkbench.charts.lanes import (
     places,
     tracks,
 )
-from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, duration, figure, marker, on, wrapped
+from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, duration, figure, marker, on, percent, wrapped
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
 
@@ -85,7 +85,6 @@ def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
     first, last = measured(log)
     margin = 0.02 * (last - first)
     low, high = window or ((first - margin) / 1e9, (last + margin) / 1e9)
-    idle = idle[(idle["end_ns"] > low * 1e9) & (idle["start_ns"] < high * 1e9)]
     title, says = f"{log.title}: who waits for what", f"{summary(log)} Hatched: the GPU waits. p3 is partition 3."
     if len(rows) <= EXACT_MARKS:
         rows = packed(rows)
@@ -94,7 +93,7 @@ def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
     near = packed(_around(rows, int(largest["start_ns"].iloc[0]) if len(largest) else first))
     near_low, near_high = near["start_ns"].min() / 1e9, near["start_ns"].max() / 1e9
     whole = f"How busy each lane is, and the {len(largest)} largest gaps"
-    close = f"Every mark from {near_low:.4f} s to {near_high:.4f} s, at the largest gap"
+    close = f"Every mark from {near_low:,.3f} s to {near_high:,.3f} s, at the largest gap"
     says += f" {len(rows):,} marks are merged into {BINS} exact steps a lane; {len(near):,} are drawn singly below."
     panels = [
         _Panel(log, rows, tracks(log, rows), largest, low, high, whole, heat=True),
@@ -133,7 +132,7 @@ def summary(log: Log) -> str:
         if row.window_ns:
             cadence = f", cadence {duration(row.cadence_ns)}" if pd.notna(row.cadence_ns) else ""
             who = f"GPU {row.gpu}" if len(log.gpus) > 1 else "GPU"
-            words.append(f"{who} busy {row.kernel_utilisation:.0%} of {duration(row.window_ns)}{cadence}.")
+            words.append(f"{who} busy {percent(row.kernel_utilisation)} of {duration(row.window_ns)}{cadence}.")
     return " ".join(words) or "No kernels ran."
 
 
@@ -154,8 +153,10 @@ def _idle(panel: _Panel) -> list[go.Bar]:
     """The gaps by cause: hatched in the compute lane of their GPU, and a faint band through all lanes to look along."""
     traces = []
     compute = {track.key // STRIDE: track for track in panel.lanes if track.key % STRIDE == COMPUTE}
-    seen = panel.gaps["end_ns"] - panel.gaps["start_ns"] > UNSEEN * (panel.high - panel.low) * 1e9
-    drawn = panel.gaps[seen & panel.gaps["gpu"].isin(list(compute))]
+    start, end = panel.seconds(panel.gaps["start_ns"]), panel.seconds(panel.gaps["end_ns"])
+    least = 0 if panel.heat else UNSEEN * (panel.high - panel.low)
+    seen = (end - start > least) & (end > panel.low) & (start < panel.high)
+    drawn = panel.gaps[seen & panel.gaps["gpu"].isin(list(compute)).to_numpy()]
     for cause, paint in CAUSES.items():
         mine = drawn[drawn["cause"] == cause]
         if mine.empty:
@@ -220,7 +221,7 @@ def _heat(panel: _Panel) -> list[go.Heatmap]:
                 z=share[None, :].astype(np.float32),
                 zmin=0,
                 zmax=1,
-                colorscale=[[0, "rgba(255,255,255,0)"], [1, paint_of(track.key).colour]],
+                colorscale=[[0, "#FFFFFF"], [1, paint_of(track.key).colour]],
                 showscale=False,
                 hovertemplate=f"<b>{title}</b> %{{z:.1%}} busy<br>at %{{x:.4f}} s<extra></extra>",
             )

@@ -41,13 +41,14 @@ def write(logs: Sequence[Log], path: str | Path) -> None:
 
 
 def file_names(logs: Sequence[Log]) -> list[str]:
-    """A distinct, harmless Parquet file name for each log, made of its title."""
+    """A distinct, harmless Parquet file name for each log: as its file is called, else as the log is."""
     names: list[str] = []
     for log in logs:
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", log.title).strip("-")[:40] or "log"
-        number = sum(re.sub(r"-\d+\.parquet$|\.parquet$", "", name) == stem for name in names)
-        names.append(f"{stem}-{number + 1}.parquet" if number else f"{stem}.parquet")
-    return names
+        called = Path(log.path).name.split(".")[0] if log.path else log.title
+        stem = re.sub(r"[^A-Za-z0-9_]+", "-", called).strip("-_")[:40] or "log"
+        number = next(n for n in range(1, len(logs) + 1) if (f"{stem}-{n}" if n > 1 else stem) not in names)
+        names.append(f"{stem}-{number}" if number > 1 else stem)
+    return [f"{name}.parquet" for name in names]
 
 
 def embeds(file: Path) -> bool:

@@ -18,7 +18,7 @@ from IPython.display import HTML
 from cuzkbench import report
 from cuzkbench.analysis.metrics import bandwidth, metrics
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import CAUSES, duration, rate, size
+from cuzkbench.charts.palette import CAUSES, duration, percent, rate, size
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
@@ -30,16 +30,19 @@ SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about
 
 
 def heading(logs: Sequence[Log], answers: Sequence[Answer]) -> HTML:
-    """The title, what every reader must know of these logs, and the verdict in two sentences a log."""
-    told = dict.fromkeys(label for log in logs for label in log.labels)
-    told |= dict.fromkeys(
-        f"{log.title}: {doubt}" for log, answer in zip(logs, answers, strict=True) for doubt in _doubts(answer)
-    )
-    titles = " against ".join(escape(log.title) for log in logs)
-    page = f"<h1>Why is the GPU idle? {titles}</h1>" + "".join(f'<p class="label">{escape(text)}</p>' for text in told)
+    """The title, what every reader must know of these logs, the verdict on each, and the reader's notes."""
+    labels = dict.fromkeys(label for log in logs for label in log.labels)
+    page = f"<h1>Why is the GPU idle? {' against '.join(escape(log.title) for log in logs)}</h1>"
+    notes = ""
+    for log, answer in zip(logs, answers, strict=True):
+        who = f"{log.title}: " if len(logs) > 1 else ""
+        labels |= dict.fromkeys(who + broken for broken in _broken(answer))
+        notes += "".join(f"<li>{escape(who + note)}</li>" for note in answer["warnings"] if note not in labels)
+    page += "".join(f'<p class="label">{escape(text)}</p>' for text in labels)
     for log, answer in zip(logs, answers, strict=True):
         page += f'<p class="verdict">{escape((f"{log.title}: " if len(logs) > 1 else "") + verdict(answer))}</p>'
-    return HTML(page)
+    told = f"<details><summary>{notes.count('<li>')} notes from reading the log</summary><ul>{notes}</ul></details>"
+    return HTML(page + (told if notes else ""))
 
 
 def verdict(answer: Answer) -> str:
@@ -50,12 +53,12 @@ def verdict(answer: Answer) -> str:
     sentences = []
     for gpu in used:
         who = "the GPU" if len(used) == 1 else f"GPU {gpu['gpu']}"
-        text = f"{who} computed {_percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
-        text += f" ({gpu['course']})" if len(gpu["stretches"]) > 1 else ""
+        text = f"{who} computed {percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
         if gpu["idle_ns"] > SMALL_IDLE * gpu["window_ns"]:
             cause, most = next(iter(gpu["causes"].items()))
-            share, words = _percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
+            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
             text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
+        text += f": {gpu['course']}" if len(gpu["stretches"]) > 1 else ""
         sentences.append(text)
     supported = [theory["name"] for theory in answer["theories"] if theory["verdict"] == "supported"]
     holds = f"The log supports {' and '.join(supported)}" if supported else "The log supports none of the theories"
@@ -69,18 +72,10 @@ def verdict(answer: Answer) -> str:
     return f"{first[0].upper()}{first[1:]}. {holds}; {change}."
 
 
-def _doubts(answer: Answer) -> list[str]:
-    doubts = [f"the log breaks off at {answer['cut_at']}"] if answer["cut_at"] else []
-    if not answer["cut_at"] and not answer["complete"]:
-        doubts.append("the run did not end: its log has no trailer")
-    return doubts + answer["warnings"]
-
-
-def _percent(share: float | None) -> str:
-    """Whole percent; near 100 % with one digit, rounded down, so that 100 % is said of the whole only."""
-    if share is None or pd.isna(share):
-        return _NONE
-    return f"{share:.0%}" if share < 0.985 or share >= 1 else f"{int(share * 1000) / 10}%"
+def _broken(answer: Answer) -> list[str]:
+    if answer["cut_at"]:
+        return [f"the log breaks off at {answer['cut_at']}"]
+    return [] if answer["complete"] else ["the run did not end: its log has no trailer"]
 
 
 def _time(ns: float | None) -> str:
@@ -101,7 +96,7 @@ def cards(logs: Sequence[Log]) -> HTML:
         for gpu in each(metrics(log)):
             who = (log.title if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
             idle = f"idle {duration(gpu.idle_ns)}"
-            kinds["kernel utilisation"].append((who, _percent(gpu.kernel_utilisation), idle))
+            kinds["kernel utilisation"].append((who, percent(gpu.kernel_utilisation), idle))
             ideal = f"ideal {_time(gpu.ideal_cadence_ns)}"
             kinds["cadence against ideal"].append((who, _time(gpu.cadence_ns), ideal))
             mine = uploads[uploads["gpu"] == gpu.gpu]
@@ -185,19 +180,19 @@ def comparison(logs: Sequence[Log]) -> HTML:
             rows.append([knob.replace("_", " "), *(_NONE if value is None else value for value in values)])
     frames = [metrics(log).to_dict("records") for log in logs]
     for name, key, form in (
-        ("kernel utilisation", "kernel_utilisation", _percent),
+        ("kernel utilisation", "kernel_utilisation", percent),
         ("idle", "idle_ns", _time),
         ("cadence", "cadence_ns", _time),
         ("median cadence", "median_cadence_ns", _time),
         ("ideal cadence", "ideal_cadence_ns", _time),
-        ("efficiency", "efficiency", _percent),
-        ("hidden transfer", "hidden_transfer", _percent),
-        ("interleaving", "interleaving", _percent),
-        ("lock utilisation", "lock_utilisation", _percent),
-        ("worker utilisation", "worker_utilisation", _percent),
+        ("efficiency", "efficiency", percent),
+        ("hidden transfer", "hidden_transfer", percent),
+        ("interleaving", "interleaving", percent),
+        ("lock utilisation", "lock_utilisation", percent),
+        ("worker utilisation", "worker_utilisation", percent),
     ):
         rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or _NONE for frame in frames)])
-    caption = "Highlighted: where the plans differ." if mark else "The plans do not differ."
+    caption = "Highlighted: where the plans differ." if mark else "The plans do not differ." if len(logs) > 1 else ""
     return table(("", *(log.title for log in logs)), rows, caption, mark)
 
 

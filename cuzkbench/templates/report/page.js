@@ -13,12 +13,13 @@
   const shaped = (layout, width) => {
     const { title } = layout, narrow = width < 640;
     const breaks = text => (narrow ? (text ?? "").split("\n").length - 1 : 0);
-    const lines = 19 * breaks(title.text) + 16 * breaks(title.subtitle.text);
+    const lines = 20 * breaks(title.text) + 16 * breaks(title.subtitle.text);
+    const pad = { ...title.pad, t: title.pad.t + (breaks(title.text) ? 12 : 0) }; // plotly lifts a title of several lines
     const broken = text => (narrow ? (text ?? "").replaceAll("\n", "<br>") : text);
     const subtitle = { ...title.subtitle, text: broken(title.subtitle.text) };
     return {
       ...layout,
-      title: { ...title, text: broken(title.text), subtitle, pad: { ...title.pad, t: title.pad.t + 19 * breaks(title.text) } },
+      title: { ...title, text: broken(title.text), subtitle, pad },
       margin: { ...layout.margin, t: layout.margin.t + lines },
       height: layout.height + lines,
     };
