@@ -23,7 +23,10 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ 
 
 @lru_cache
 def _library(source: str, macros: tuple[str, ...]) -> ctypes.CDLL:
-    texts = {**nvrtc.sources(), **{name: (HERE / name).read_text() for name in ("cuda_on_host.hpp", "field_kernels.cu")}}
+    texts = {
+        **nvrtc.sources(),
+        **{name: (HERE / name).read_text() for name in ("cuda_on_host.hpp", "field_kernels.cu")},
+    }
     digest = hashlib.sha256("\0".join([source, *macros, *texts.values()]).encode()).hexdigest()[:24]
     target = Path(tempfile.gettempdir()) / f"cuzkbench-host-kernels-{digest}.so"
     if not target.exists():

@@ -1,4 +1,4 @@
-"""Every kernel compiles for every architecture that is promised, with NVRTC and no GPU; the cache holds it by content."""
+"""Every kernel compiles for every architecture that is promised, with NVRTC and no GPU; a cache holds the code."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_fp2_vs_python_int(kernel: str) -> None:
     if kernel in ("fp2_sqr", "fp2_inverse"):
         operands = [pairs]
     else:
-        both = [(a, b) for a in pairs for b in pairs[:: 3]]
+        both = [(a, b) for a in pairs for b in pairs[::3]]
         operands = [[a for a, _ in both], [b for _, b in both]]
     raw = [[x + (y << 384) for x, y in operand] for operand in operands]
     got = [(value & (1 << 384) - 1, value >> 384) for value in run(kernel, 96, *raw)]
@@ -95,7 +95,9 @@ def test_fp2_vs_python_int(kernel: str) -> None:
 
     if kernel == "fp2_inverse":  # a / a = 1, and 0 stays 0
         one = (curve.FP_ONE, 0)
-        assert [product(a, b) for a, b in zip(operands[0], got, strict=True)] == [one if any(a) else (0, 0) for a in operands[0]]
+        assert [product(a, b) for a, b in zip(operands[0], got, strict=True)] == [
+            one if any(a) else (0, 0) for a in operands[0]
+        ]
         return
     table = {
         "fp2_add": lambda a, b: ((a[0] + b[0]) % p, (a[1] + b[1]) % p),

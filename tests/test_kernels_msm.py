@@ -99,7 +99,7 @@ SKEWS: dict[str, Callable[[random.Random, int], int]] = {
     "powers of two": lambda rng, i: 1 << (i % 255),
     "bits": lambda rng, i: rng.getrandbits(1),
     "witness": lambda rng, i: rng.randrange(R) if i % 4 == 0 else rng.getrandbits(1),
-    "heavy": lambda rng, i: (R - 1 - rng.getrandbits(100)),
+    "heavy": lambda rng, i: R - 1 - rng.getrandbits(100),
     "half": lambda rng, i: (R - 1) // 2 + rng.randrange(3),
 }
 

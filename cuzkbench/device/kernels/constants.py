@@ -1,4 +1,4 @@
-"""The header of constants that every kernel includes, generated from `bls12_381.py` so that no number is typed twice."""
+"""The header of constants that every kernel includes, generated from `bls12_381.py`: no number is typed twice."""
 
 from __future__ import annotations
 

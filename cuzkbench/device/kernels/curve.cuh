@@ -29,27 +29,44 @@ DEV Xyzz widen(const Affine& p) {
     return {p.x, p.y, zz, zz};
 }
 
+// The group law works in place and names every intermediate value: in G2 each is 96 bytes of local memory, and the sum of
+// all threads' must stay in the first-level cache. `into` forms may write over an operand.
 CALL Xyzz double_point(Xyzz a) {
-    Base u = twice(a.y), v = sqr(u), w = mul(u, v), s = mul(a.x, v), xx = sqr(a.x), m = add(twice(xx), xx);
-    Xyzz r;
-    r.x = sub(sqr(m), twice(s));
-    r.y = dot(m, sub(s, r.x), neg_factor(w), a.y);
-    r.zz = mul(v, a.zz);
-    r.zzz = mul(w, a.zzz);
-    return r;
+    Base u = twice(a.y), v, w, m;
+    sqr_into(v, u);
+    mul_into(w, u, v);
+    mul_into(a.zz, a.zz, v);
+    mul_into(a.zzz, a.zzz, w);
+    mul_into(v, a.x, v);  // S
+    sqr_into(u, a.x);
+    m = add(twice(u), u);
+    sqr_into(a.x, m);
+    a.x = sub(a.x, twice(v));
+    v = sub(v, a.x);
+    difference_of_products(a.y, m, v, w, a.y);
+    return a;
 }
 
-// a + p where neither is infinity; P and R are the differences of x and y over a common denominator
-DEV Xyzz add_mixed(const Xyzz& a, const Affine& p) {
-    Base P = sub(mul(p.x, a.zz), a.x), R = sub(mul(p.y, a.zzz), a.y);
-    if (is_zero(P)) return is_zero(R) ? double_point(widen(p)) : infinity();
-    Base PP = sqr(P), PPP = mul(P, PP), Q = mul(a.x, PP);
-    Xyzz r;
-    r.x = sub(sub(sqr(R), PPP), twice(Q));
-    r.y = dot(R, sub(Q, r.x), neg_factor(a.y), PPP);
-    r.zz = mul(a.zz, PP);
-    r.zzz = mul(a.zzz, PPP);
-    return r;
+// a += p where neither is infinity; p is used up. P and R are the differences of x and y over a common denominator.
+DEV void add_mixed(Xyzz& a, Affine& p) {
+    Base &P = p.x, &R = p.y, t, q;
+    mul_into(P, p.x, a.zz);
+    P = sub(P, a.x);
+    mul_into(R, p.y, a.zzz);
+    R = sub(R, a.y);
+    if (is_zero(P)) {
+        a = is_zero(R) ? double_point(a) : infinity();
+        return;
+    }
+    sqr_into(t, P);
+    mul_into(a.zz, a.zz, t);
+    mul_into(q, a.x, t);
+    mul_into(t, t, P);
+    mul_into(a.zzz, a.zzz, t);
+    sqr_into(a.x, R);
+    a.x = sub(sub(a.x, t), twice(q));
+    q = sub(q, a.x);
+    difference_of_products(a.y, R, q, a.y, t);
 }
 
 // a += b, any two points. A call: 14 products in line are about 5,000 instructions in G1.
@@ -59,15 +76,26 @@ CALL void add_into(Xyzz& a, const Xyzz& b) {
         a = b;
         return;
     }
-    Base U = mul(a.x, b.zz), S = mul(a.y, b.zzz);
-    Base P = sub(mul(b.x, a.zz), U), R = sub(mul(b.y, a.zzz), S);
-    if (is_zero(P)) {
-        a = is_zero(R) ? double_point(b) : infinity();
+    Base u, s, p, r, t;
+    mul_into(u, a.x, b.zz);
+    mul_into(s, a.y, b.zzz);
+    mul_into(p, b.x, a.zz);
+    p = sub(p, u);
+    mul_into(r, b.y, a.zzz);
+    r = sub(r, s);
+    if (is_zero(p)) {
+        a = is_zero(r) ? double_point(b) : infinity();
         return;
     }
-    Base PP = sqr(P), PPP = mul(P, PP), Q = mul(U, PP);
-    a.x = sub(sub(sqr(R), PPP), twice(Q));
-    a.y = dot(R, sub(Q, a.x), neg_factor(S), PPP);
-    a.zz = mul(mul(a.zz, b.zz), PP);
-    a.zzz = mul(mul(a.zzz, b.zzz), PPP);
+    sqr_into(t, p);
+    mul_into(a.zz, a.zz, b.zz);
+    mul_into(a.zz, a.zz, t);
+    mul_into(u, u, t);
+    mul_into(t, t, p);
+    mul_into(a.zzz, a.zzz, b.zzz);
+    mul_into(a.zzz, a.zzz, t);
+    sqr_into(a.x, r);
+    a.x = sub(sub(a.x, t), twice(u));
+    u = sub(u, a.x);
+    difference_of_products(a.y, r, u, s, t);
 }

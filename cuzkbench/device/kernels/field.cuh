@@ -388,24 +388,31 @@ DEV Fp2 sub(const Fp2& a, const Fp2& b) { return {sub(a.c0, b.c0), sub(a.c1, b.c
 DEV Fp2 neg(const Fp2& a) { return {neg(a.c0), neg(a.c1)}; }
 DEV Fp2 negate_if(const Fp2& a, bool negative) { return select(negative, neg(a), a); }
 DEV Fp2 twice(const Fp2& a) { return add(a, a); }
-// Karatsuba on unreduced products: all sums stay < 8 p^2 < p R. Not inlined: about 1,100 instructions.
-CALL Fp2 mul(const Fp2& a, const Fp2& b) {
+// Karatsuba on unreduced products: all sums stay < 8 p^2 < p R. Calls, as about 1,100 instructions; r may be an operand.
+CALL void mul_into(Fp2& r, const Fp2& a, const Fp2& b) {
     Wide t0 = mul_wide(a.c0, b.c0), t1 = mul_wide(a.c1, b.c1);
-    Fp2 r;
     Wide cross = mul_wide(add_lazy(a.c0, a.c1), add_lazy(b.c0, b.c1));
     r.c1 = reduce_wide(sub_wide(cross, add_wide(t0, t1)));
     r.c0 = reduce_wide(sub_wide(t0, t1));
-    return r;
 }
-CALL Fp2 sqr(const Fp2& a) {  // (a0 + a1)(a0 - a1), 2 a0 a1
-    Fp2 r;
-    r.c0 = mul(sub(a.c0, a.c1), add_lazy(a.c0, a.c1));
+CALL void sqr_into(Fp2& r, const Fp2& a) {  // (a0 + a1)(a0 - a1), 2 a0 a1
+    Fp c0 = mul(sub(a.c0, a.c1), add_lazy(a.c0, a.c1));
     r.c1 = mul(a.c0, add_lazy(a.c1, a.c1));
-    return r;
+    r.c0 = c0;
 }
-DEV Fp2 dot(const Fp2& a, const Fp2& b, const Fp2& c, const Fp2& d) { return add(mul(a, b), mul(c, d)); }
-DEV Fp neg_factor(const Fp& a) { return neg_lazy(a); }
-DEV Fp2 neg_factor(const Fp2& a) { return neg(a); }
+DEV Fp2 mul(const Fp2& a, const Fp2& b) { Fp2 r; mul_into(r, a, b); return r; }
+DEV Fp2 sqr(const Fp2& a) { Fp2 r; sqr_into(r, a); return r; }
+// r = a * b - c * d; a and c are used up where that saves memory
+DEV void difference_of_products(Fp2& r, Fp2& a, const Fp2& b, Fp2& c, const Fp2& d) {
+    mul_into(a, a, b);
+    mul_into(c, c, d);
+    r = sub(a, c);
+}
+DEV void mul_into(Fp& r, const Fp& a, const Fp& b) { r = mul(a, b); }
+DEV void sqr_into(Fp& r, const Fp& a) { r = sqr(a); }
+DEV void difference_of_products(Fp& r, const Fp& a, const Fp& b, const Fp& c, const Fp& d) {
+    r = dot(a, b, neg_lazy(c), d);
+}
 
 // ---- Inverses by Fermat, a^(p-2): about 381 squares and 190 products; 0 gives 0. Used once a batch.
 CALL Fp inverse(const Fp& a) {

@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(64) fixed_table(const Affine* bases
     }
     store(out + i, sum);
 }
-extern "C" __global__ void __launch_bounds__(128) fixed_multiply(const Affine* table, const Fr* scalars, u32 count,
+extern "C" __global__ void __launch_bounds__(128, 3) fixed_multiply(const Affine* table, const Fr* scalars, u32 count,
                                                                  Xyzz* out) {
     u32 i = fixed_thread();
     if (i >= count) return;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128) fixed_multiply(const Affine* t
         Affine p = load(table + w * FIXED_ENTRIES + digit - 1);
         if (is_infinity(p)) continue;  // a base of infinity
         if (is_infinity(sum)) sum = widen(p);
-        else sum = add_mixed(sum, p);
+        else add_mixed(sum, p);
     }
     store(out + i, sum);
 }

@@ -1,6 +1,6 @@
-"""Compiled modules on a CUDA device through CuPy: machine code cached on disk by content, launches whose errors say where.
+"""Compiled modules on a CUDA device through CuPy: code cached on disk by content, launches whose errors say where.
 
-`loader.Kernels` needs only `launch`, `allocate`, `write` and `synchronize`; the tests put the host's compiler in its place.
+`loader.Kernels` needs only what `Launcher` names; the tests put the host's compiler in its place.
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ class CupyLauncher:
         self._lock = threading.Lock()
         missing = [module for module in nvrtc.MODULES if cached(module, self.architecture)[1] is None]
         if missing:
-            print(f"compiling CUDA kernels for {self.architecture}: {', '.join(missing)} …", file=sys.stderr, flush=True)
+            print(
+                f"compiling CUDA kernels for {self.architecture}: {', '.join(missing)} …", file=sys.stderr, flush=True
+            )
         with ThreadPoolExecutor(len(nvrtc.MODULES)) as pool:
-            codes = dict(zip(nvrtc.MODULES, pool.map(lambda m: machine_code(m, self.architecture), nvrtc.MODULES)))
-        for module, code in codes.items():
+            codes = pool.map(lambda module: machine_code(module, self.architecture), nvrtc.MODULES)
+        for module, code in zip(nvrtc.MODULES, codes, strict=True):
             self._modules[module] = cupy.cuda.function.Module()
             self._modules[module].load(code)
 

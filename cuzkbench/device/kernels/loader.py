@@ -153,7 +153,13 @@ class Kernels:
         def launch(kernel: str, threads: int, block: int, *args: Any) -> None:
             self._launch(module, kernel, threads, block, *args, stream=stream)
 
-        n, bits, windows, shared, buckets = u32(count), u32(plan.bits), plan.windows, u32(plan.shared), u32(plan.buckets)
+        n, bits, windows, shared, buckets = (
+            u32(count),
+            u32(plan.bits),
+            plan.windows,
+            u32(plan.shared),
+            u32(plan.buckets),
+        )
         ends, entries, sums, work = place["ends"], place["entries"], place["block_sums"], place["work"]
         launch("msm_clear", min(plan.buckets, 1 << 20), 256, ends, u64(plan.buckets))
         launch("msm_digits", count, 256, u64(scalars), n, bits, u32(windows), shared, work, ends)

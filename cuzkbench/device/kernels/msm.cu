@@ -17,6 +17,9 @@
 // Python caller: loader.Kernels.msm.
 #include "curve.cuh"
 
+#ifndef ACCUMULATE_BLOCKS
+#define ACCUMULATE_BLOCKS 3  // of 128 threads a multiprocessor: bounds the registers of the hot kernel
+#endif
 #define NONE 0xffffffffu
 #define SIGN 0x80000000u
 
@@ -136,7 +139,7 @@ DEV Affine signed_base(const Affine* bases, u32 entry) {
     p.y = negate_if(p.y, (entry & SIGN) != 0);
     return p;
 }
-extern "C" __global__ void __launch_bounds__(128) msm_accumulate(const Affine* bases, const u32* entries, const u32* ends,
+extern "C" __global__ void __launch_bounds__(128, ACCUMULATE_BLOCKS) msm_accumulate(const Affine* bases, const u32* entries, const u32* ends,
                                                                  u32 bucket_count, u32 span, u32 threads, Xyzz* buckets,
                                                                  Xyzz* pieces, u32* piece_ids) {
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -164,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(128) msm_accumulate(const Affine* b
             Affine p = signed_base(bases, entries[position++]);
             if (is_infinity(p)) continue;
             if (is_infinity(sum)) sum = widen(p);
-            else sum = add_mixed(sum, p);
+            else add_mixed(sum, p);
         }
     }
     emit(sum, bucket, ends, start, span, buckets, pieces + 2 * (u64)thread, id);

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler through ctypes: kernel sources to machine code for one architecture, no GPU and no CuPy needed.
+"""NVIDIA's run-time compiler through ctypes: sources to machine code for one architecture, without a GPU or CuPy.
 
 The library comes from the PyPI package nvidia-cuda-nvrtc or an installed CUDA toolkit.
 """

@@ -31,7 +31,7 @@ ALIGN = 256
 
 @dataclass(frozen=True)
 class NttPass:
-    """One launch: index bits [low, low + bits) in steps of radix 2**radix; all fields but blocks and threads are log2."""
+    """One launch: index bits [low, low + bits) in steps of radix 2**radix; all are log2 but blocks and threads."""
 
     low: int
     bits: int
@@ -66,7 +66,7 @@ def ntt_passes(log2_size: int) -> tuple[NttPass, ...]:
 
 @dataclass(frozen=True)
 class MsmPlan:
-    """How one multi-scalar multiplication is cut up. `copies` multiples of the bases share window groups (see msm.cu)."""
+    """How one MSM is cut up. `copies` multiples of the bases share groups of windows (see msm.cu)."""
 
     group: str
     count: int
