@@ -46,6 +46,8 @@ def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | 
         raise LogFormatError(path, f"byte {source.taken}", "JSON, but without traceEvents: no trace")
     if events.damaged:
         reader.out.dropped["damaged stretches between events"] = events.damaged
+    if events.trailing:
+        reader.out.dropped["what follows the end of the trace"] = 1
     return reader.log(events.facts, events.cut)
 
 

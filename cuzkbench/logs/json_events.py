@@ -29,6 +29,7 @@ class Events:
         self.facts: dict[str, Any] = {}
         self.damaged = 0
         self.cut: str | None = None
+        self.trailing = False  # whether something follows the trace
         self.found = False  # whether an array of events was reached
         self._chunks = iter(source)
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
@@ -44,6 +45,9 @@ class Events:
         elif opening == "{":
             self._at += 1
             yield from self._object()
+        self.trailing = bool(self._peek()) and not self.cut
+        for _ in self._chunks:  # to its end: only there gzip data shows that it is whole
+            pass
         if self.source.cut:
             self.cut = self.source.cut
 
