@@ -88,7 +88,7 @@ def finish(plan: MsmPlan, result: bytes) -> bytes:
     if len(result) != plan.result_bytes:
         raise ValueError(f"an MSM result of {len(result)} bytes where {plan.result_bytes} are due")
     flat = _coordinates(result, plan.group)
-    points: list[Point] = [tuple(flat[i : i + 4]) if flat[i + 2] else None for i in range(0, len(flat), 4)]  # type: ignore[misc]
+    points: list[Point] = [tuple(flat[i : i + 4]) if flat[i + 2] else None for i in range(0, len(flat), 4)]
     total: Point = None
     for window in reversed(range(plan.shared)):
         total = _times(total, 1 << plan.bits)

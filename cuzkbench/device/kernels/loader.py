@@ -80,8 +80,9 @@ class Kernels:
         passes, twiddles = ntt_passes(log2_size), self._twiddles(log2_size)
         for step in passes if kind.startswith("dit") else reversed(passes):
             low, high = scale if step.low == 0 else (0, 0)
-            args = (u64(values), u64(twiddles), u64(low), u64(high), u32(shapes.SCALE_SPLIT_LOG2), u32(log2_size))
-            args += (u32(step.low), u32(step.bits), u32(step.group), u32(step.tile))
+            tables = (u64(twiddles), u64(low), u64(high), u32(shapes.SCALE_SPLIT_LOG2))
+            place = (u32(log2_size), u32(step.low), u32(step.bits), u32(step.group), u32(step.tile))
+            args = (u64(values), *tables, *place)
             kernel = f"ntt_{kind}_{1 << step.radix}"
             shared = shapes.SLOT_BYTES << step.tile
             self.launcher.launch("ntt", kernel, (step.blocks,), step.threads, args, shared, stream)
@@ -153,22 +154,16 @@ class Kernels:
         def launch(kernel: str, threads: int, block: int, *args: Any) -> None:
             self._launch(module, kernel, threads, block, *args, stream=stream)
 
-        n, bits, windows, shared, buckets = (
-            u32(count),
-            u32(plan.bits),
-            plan.windows,
-            u32(plan.shared),
-            u32(plan.buckets),
-        )
+        n, width, shared, buckets = u32(count), u32(plan.bits), u32(plan.shared), u32(plan.buckets)
         ends, entries, sums, work = place["ends"], place["entries"], place["block_sums"], place["work"]
         launch("msm_clear", min(plan.buckets, 1 << 20), 256, ends, u64(plan.buckets))
-        launch("msm_digits", count, 256, u64(scalars), n, bits, u32(windows), shared, work, ends)
+        launch("msm_digits", count, 256, u64(scalars), n, width, u32(plan.windows), shared, work, ends)
         blocks = -(-plan.buckets // shapes.SCAN_BLOCK)
         launch("msm_scan_blocks", blocks * 256, 256, ends, buckets, sums)
         launch("msm_scan_sums", 1024, 1024, sums, u32(blocks))
         launch("msm_scan_apply", blocks * 256, 256, ends, buckets, sums)
-        args = (work, n, bits, shared, ends, entries)
-        self.launcher.launch(module, "msm_scatter", (-(-count // 256), windows), 256, args, 0, stream)
+        grid = (-(-count // 256), plan.windows)
+        self.launcher.launch(module, "msm_scatter", grid, 256, (work, n, width, shared, ends, entries), 0, stream)
         self._accumulate(launch, plan, bases, place)
         self._reduce(stream, module, plan, place, result)
 
@@ -179,11 +174,11 @@ class Kernels:
             ids = pieces + _aligned(2 * threads * plan.point)
             out = (buckets, u64(pieces), u64(ids))
             if level == 0:
-                shape = (ends, u32(plan.buckets), u32(span), u32(threads))
-                launch("msm_accumulate", threads, 128, u64(bases), place["entries"], *shape, *out)
+                entries = (u64(bases), place["entries"], ends, u32(plan.buckets), u32(span), u32(threads))
+                launch("msm_accumulate", threads, 128, *entries, *out)
             else:
-                shape = (u64(below[0]), u64(below[1]), u32(below[2]), u32(shapes.FAN), u64(span), u32(threads), ends)
-                launch("msm_merge", threads, 64, *shape, *out)
+                level_below = (u64(below[0]), u64(below[1]), u32(below[2]), u32(shapes.FAN))
+                launch("msm_merge", threads, 64, *level_below, u64(span), u32(threads), ends, *out)
             below = (pieces, ids, threads)
             pieces = ids + _aligned(8 * threads)
 
@@ -221,8 +216,7 @@ class Kernels:
         table = points + 2 * point * max(count, FIXED_TABLE_POINTS)
         base_at = table + point * FIXED_TABLE_POINTS
         self.launcher.write(base_at, finish.window_bases(base, group, FIXED_BITS, FIXED_WINDOWS))
-        args = (u64(base_at), u64(points))
-        self._launch(module, "fixed_table", FIXED_TABLE_POINTS, 64, *args, stream=stream)
+        self._launch(module, "fixed_table", FIXED_TABLE_POINTS, 64, u64(base_at), u64(points), stream=stream)
         self._normalise(stream, module, points, FIXED_TABLE_POINTS, table)
         args = (u64(table), u64(scalars), u32(count), u64(points))
         self._launch(module, "fixed_multiply", count, 128, *args, stream=stream)

@@ -167,7 +167,8 @@ def msm_plan(group: str, count: int, copies: int = 1, bits: int | None = None) -
     first = SEGMENT_FIRST_MIN
     while first < SEGMENT_FIRST_MAX and total // (2 * first) >= REDUCE_THREADS:
         first *= 2
-    lengths, left = [], 1 << (bits - 1)
+    lengths: list[int] = []
+    left = 1 << (bits - 1)
     while left > 1:
         lengths.append(min(left, SEGMENT_NEXT if lengths else first))
         left //= lengths[-1]
