@@ -64,7 +64,7 @@ def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float)
     names = [row.name + small.format(row.amount) for row in rows]
     lanes: dict[str, Any] = {"tickvals": list(range(len(rows))), "ticktext": names, "range": [len(rows) - 0.5, -0.5]}
     fig.update_yaxes(axis(grid=False, fixedrange=True, ticks="", **lanes))
-    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1], tickangle=0, nticks=4))
+    return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1]))
 
 
 def causes(log: Log) -> go.Figure:
@@ -83,9 +83,8 @@ def causes(log: Log) -> go.Figure:
             rows.append(_Row(who + paint.words, amount, base / 1e9, total / 1e9, paint, told))
             base += total
         rows.append(_Row(f"<b>{who}all idle time</b>", duration(gpu.idle_ns), 0, gpu.idle_ns / 1e9, Paint(SOFT, "")))
-        says.append(
-            f"{who}idle {duration(gpu.idle_ns)} of {duration(gpu.window_ns)}, {1 - gpu.kernel_utilisation:.1%}."
-        )
+        share = f"{duration(gpu.idle_ns)} of {duration(gpu.window_ns)}, {1 - gpu.kernel_utilisation:.1%}"
+        says.append(f"{who or 'The GPU '}idle for {share}.".replace(": ", " "))
     title = f"{log.title}: what did the GPU wait for"
     fig = figure(title, log.labels, " ".join(says) or "This log shows no kernels.", _ROW_PX * len(rows), legend=False)
     window = max(metrics(log)["window_ns"], default=0) / 1e9
@@ -129,15 +128,18 @@ def bandwidth(log: Log) -> go.Figure:
 def theories(log: Log) -> go.Figure:
     """What each theory would gain if its fault alone were mended, against the shares that decide its verdict."""
     window = max(int(metrics(log)["window_ns"].sum()), 1)
-    rows = []
-    for row in each(tested(log)):
+    rows, table = [], tested(log)
+    title = f"{log.title}: which theory holds"
+    if (table["verdict"] == "cannot tell").all() and table["why"].nunique() == 1:
+        return mute(figure(title, log.labels, f"This log cannot tell: {table['why'].iloc[0]}.", legend=False))
+    for row in each(table):
         share = row.explained_idle_ns / window
         cadence = f", cadence {duration(row.predicted_cadence_ns)}" if pd.notna(row.predicted_cadence_ns) else ""
         told = f"<b>{row.name}: {row.verdict}</b><br>{wrapped(row.why)}"
         rows.append(_Row(row.name, f"{row.verdict}{cadence}", 0, share, _VERDICTS[row.verdict], told))
     says = "Idle that would go, as a share of the run, if this fault alone were mended. Lines: rejected under"
     says += f" {REJECTED_BELOW:.0%}, supported from {SUPPORTED_FROM:.0%}."
-    fig = figure(f"{log.title}: which theory holds", log.labels, says, _ROW_PX * len(rows), legend=False)
+    fig = figure(title, log.labels, says, _ROW_PX * len(rows), legend=False)
     for share in (REJECTED_BELOW, SUPPORTED_FROM):
         fig.add_vline(share, line={"color": SOFT, "width": 1, "dash": "dot"})
     limit = max(0.1, 1.05 * max((row.length for row in rows), default=0))

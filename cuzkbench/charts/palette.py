@@ -139,7 +139,7 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
     """
     lines = [soft(says)] if says else []
     lines += [f"<span style='color:{WARN}'><b>{soft(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
-    heading, titled = "<br>".join(lines), soft(title, 42)
+    heading, titled = "<br>".join(lines), soft(title, 38)
     top = 42 + 16 * len(lines)
     bottom = 48 + (26 if legend else 0)
     here = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
@@ -200,6 +200,7 @@ def axis(title: str = "", grid: bool = True, **more: Any) -> dict[str, Any]:
         "ticks": "outside",
         "tickcolor": RULE,
         "ticklen": 4,
+        "autotickangles": [0],
         "exponentformat": "none",
         "separatethousands": True,
     } | more

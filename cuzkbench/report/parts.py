@@ -41,7 +41,7 @@ def heading(logs: Sequence[Log], answers: Sequence[Answer]) -> HTML:
     page += "".join(f'<p class="label">{escape(text)}</p>' for text in labels)
     for log, answer in zip(logs, answers, strict=True):
         page += f'<p class="verdict">{escape((f"{log.title}: " if len(logs) > 1 else "") + verdict(answer))}</p>'
-    told = f"<details><summary>{notes.count('<li>')} notes from reading the log</summary><ul>{notes}</ul></details>"
+    told = f"<details><summary>Notes from reading ({notes.count('<li>')})</summary><ul>{notes}</ul></details>"
     return HTML(page + (told if notes else ""))
 
 
@@ -60,6 +60,10 @@ def verdict(answer: Answer) -> str:
             text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
         text += f": {gpu['course']}" if len(gpu["stretches"]) > 1 else ""
         sentences.append(text)
+    first = "; ".join(sentences)
+    first = f"{first[0].upper()}{first[1:]}."
+    if lack := _untold(answer):
+        return f"{first} Which theory holds the log cannot tell: {lack}."
     supported = [theory["name"] for theory in answer["theories"] if theory["verdict"] == "supported"]
     holds = f"The log supports {' and '.join(supported)}" if supported else "The log supports none of the theories"
     if supported == ["compute-bound"]:
@@ -68,8 +72,13 @@ def verdict(answer: Answer) -> str:
     if best:
         change = f"with {best['change']} the predicted cadence is {duration(best['predicted_cadence_ns'])}"
         change += f" instead of {_time(used[0]['cadence_ns'])}"
-    first = "; ".join(sentences)
-    return f"{first[0].upper()}{first[1:]}. {holds}; {change}."
+    return f"{first} {holds}; {change}."
+
+
+def _untold(answer: Answer) -> str:
+    """Why the log can tell of no theory; empty where it can of one."""
+    whys = {theory["why"] if theory["verdict"] == "cannot tell" else "" for theory in answer["theories"]}
+    return whys.pop() if len(whys) == 1 else ""
 
 
 def _broken(answer: Answer) -> list[str]:
@@ -150,6 +159,8 @@ def table(
 
 def theories(log: Log, answer: Answer) -> HTML:
     """Each theory, the log's verdict, what mending it alone would give, why, and the numbers behind it."""
+    if lack := _untold(answer):
+        return HTML(f"<p>{escape(f'{log.title}: which theory holds the log cannot tell: {lack}.')}</p>")
     rows = []
     for theory in answer["theories"]:
         facts = "; ".join(f"{fact['what']} {_value(fact['value'], fact['unit'])}" for fact in theory["evidence"])

@@ -16,12 +16,14 @@
     const lines = 20 * breaks(title.text) + 16 * breaks(title.subtitle.text);
     const pad = { ...title.pad, t: title.pad.t + (breaks(title.text) ? 12 : 0) }; // plotly lifts a title of several lines
     const broken = text => (narrow ? (text ?? "").replaceAll("\n", "<br>") : text);
+    const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis"));
     const subtitle = { ...title.subtitle, text: broken(title.subtitle.text) };
     return {
       ...layout,
       title: { ...title, text: broken(title.text), subtitle, pad },
       margin: { ...layout.margin, t: layout.margin.t + lines },
       height: layout.height + lines,
+      ...Object.fromEntries(axes.map(name => [name, { ...layout[name], nticks: 4 }])),
     };
   };
 
