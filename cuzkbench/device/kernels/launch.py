@@ -14,12 +14,18 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import platformdirs
 
 from cuzkbench.device.kernels import nvrtc
 from cuzkbench.events import DeviceError
+
+
+class _Pointer(NamedTuple):
+    """All that CuPy reads of a stream to launch on it."""
+
+    ptr: int
 
 
 class Launcher(Protocol):
@@ -106,9 +112,7 @@ class CupyLauncher:
         """Queue one kernel; raises DeviceError naming it and its shape."""
         size = (*grid, *(1,) * (3 - len(grid)))
         try:
-            self._function(module, kernel)(
-                size, (block, 1, 1), tuple(args), shared, self._cupy.cuda.ExternalStream(stream)
-            )
+            self._function(module, kernel)(size, (block, 1, 1), tuple(args), shared, _Pointer(stream))
         except self._cupy.cuda.driver.CUDADriverError as error:
             raise DeviceError(kernel, f"{size} blocks of {block}, {shared} bytes shared", str(error)) from error
 

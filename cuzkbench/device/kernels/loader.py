@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ NORMALISE_BATCH = 64  # points that share one inversion
 FIXED_BITS, FIXED_WINDOWS = 8, 32
 FIXED_TABLE_POINTS = FIXED_WINDOWS * 255
 SPIN_BLOCK = 512
+CEILING_ROUNDS = 1 << 14
 u32, u64 = np.uint32, np.uint64
 
 
@@ -116,6 +118,25 @@ class Kernels:
         """Hold every multiprocessor's threads for that long."""
         blocks = self.launcher.multiprocessors * (self.launcher.threads_per_multiprocessor // SPIN_BLOCK)
         self._launch("pointwise", "spin", blocks * SPIN_BLOCK, SPIN_BLOCK, u64(round(seconds * 1e9)), stream=stream)
+
+    def ceilings(self, buffer: int, nbytes: int) -> dict[str, tuple[float, Callable[[int], None]]]:
+        """What to time for `device.base.CEILINGS`: amount of work and a launch on a stream; buffer: 2 * nbytes."""
+        blocks, block = 8 * self.launcher.multiprocessors, 256
+
+        def arithmetic(kernel: str) -> Callable[[int], None]:
+            args = (u64(buffer), u32(0x9E3779B1), u32(CEILING_ROUNDS))
+            return lambda stream: self._launch("pointwise", kernel, blocks * block, block, *args, stream=stream)
+
+        def copy(stream: int) -> None:
+            args = (u64(buffer), u64(buffer + nbytes), u64(nbytes // 16))
+            self._launch("pointwise", "ceiling_copy", 2 * blocks * 512, 512, *args, stream=stream)
+
+        work = 8.0 * CEILING_ROUNDS * blocks * block
+        return {
+            "imad_per_s": (work, arithmetic("ceiling_narrow")),
+            "wide_mad_per_s": (work, arithmetic("ceiling_wide")),
+            "copy_bytes_per_s": (2.0 * nbytes, copy),
+        }
 
     # -- multi-scalar multiplication
 
