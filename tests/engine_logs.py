@@ -1,6 +1,7 @@
 """A small model of the cuzk daemon that prints what the daemon prints: logs with their truth, from a seed.
 
 Every value is drawn as a real time and printed as the daemon prints it: whole milliseconds, rounded down.
+`python -m tests.engine_logs` prints the example in `data/examples`.
 """
 
 from __future__ import annotations
@@ -161,3 +162,12 @@ def coloured(line: str) -> str:
         "gpu_worker{", "\x1b[1mgpu_worker\x1b[0m\x1b[1m{\x1b[0m"
     )
     return f"\x1b[2m{stamp}\x1b[0m \x1b[32m {level}\x1b[0m {painted}"
+
+
+def example() -> str:
+    """The log in `data/examples/engine.log`: two jobs, two workers on one GPU, vectors in heap memory."""
+    return "\n".join(engine_log(1, 2, 6, ("porep-1000-7", "porep-1000-8"), seed=20).merged()) + "\n"
+
+
+if __name__ == "__main__":
+    print(example(), end="")

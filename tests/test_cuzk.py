@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from cuzkbench.events import LogFormatError
 from cuzkbench.logs import read
 from cuzkbench.logs.cuzk import LOWER, NO_CALLS, UPPER
 from cuzkbench.logs.foreign import NO_GPU
-from tests.engine_logs import BYTES, coloured, engine_log
+from tests.engine_logs import BYTES, coloured, engine_log, example
 from tests.trace_files import SHARED
 
 CASE = SHARED / "cases" / "cuzk_two_workers.log"
@@ -244,6 +245,10 @@ def test_an_engine_that_proved_nothing_has_no_gpu_activity(tmp_path):
     with pytest.raises(LogFormatError, match="nothing is left"):
         (tmp_path / "cut.log").write_text(start[:-5])
         read(tmp_path / "cut.log")
+
+
+def test_the_example_in_data_is_the_models():
+    assert (Path(__file__).parents[1] / "data" / "examples" / "engine.log").read_text() == example()
 
 
 @pytest.mark.skipif(not CASE.exists(), reason=f"the shared engine log is not at {CASE}")

@@ -55,6 +55,8 @@ def read(
 
     `partition_bytes` is what a partition uploads; without it, what the log says or what its kind of proof is known to.
     """
+    if partition_bytes is not None and not 0 < partition_bytes < 2**60:
+        raise ValueError(f"partition_bytes {partition_bytes}: bytes above 0")
     limits = Limits.of(max_bytes, max_rows)
     out = Foreign("cuzk", [path, *more])
     streams: list[list[Record]] = []

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 SLACK_MS = 5  # each value drops its fraction of a millisecond; a few of them make a sum
 NEAR_MS = 20  # what the caller's own measure may exceed the call's total by without being suspect
 _FLOATING = ("prep_msm_ms", "b_g2_msm_ms", "async_dealloc_ms")  # from other threads, at any time
+_OTHERS = "C lines of other threads (prep_msm, b_g2_msm, async_dealloc), which name no partition"
 _PARTS = ("ntt_msm_h_ms", "barrier_wait_ms", "batch_add_ms")
 NEVER = 2**62
 _AFTERWARDS_NS = 1_000_000_000  # the caller's line may come this much after the next stamped line
@@ -87,8 +88,7 @@ class Assembler:
             for name in _PARTS[1:]:
                 if name in known:
                     self._parts[name].append((known[name], {}))
-            for name in _FLOATING:
-                self.dropped[f"{name} lines: of other threads, they name no partition"] += name in known
+            self.dropped[_OTHERS] += any(name in known for name in _FLOATING)
         for kept in self._kept():
             del kept[: -self.gpus - 2]
 

@@ -18,14 +18,14 @@ from cuzkbench.logs.limits import Source
 
 LINE_BYTES = 1 << 16  # longer lines are no log lines
 _ESCAPES = re.compile(rb"\x1b\[[0-9;]*m")
-_STAMP = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\s+(?:TRACE|DEBUG|INFO|WARN|ERROR)\s"
+_STAMP = rb"20[0-6]\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\s+(?:TRACE|DEBUG|INFO|WARN|ERROR)\s"
 _RECORD = re.compile(rb"TIMELINE,|CUZK_TIMING:|CUZK_NTT_H:|" + _STAMP)
-_TIMELINE = re.compile(r"TIMELINE,(\d{1,15}),([A-Z_]+),(.*?),((?:partition|kind|synth_ms|worker)=.*|monolithic)$")
+_TIMELINE = re.compile(r"TIMELINE,(\d{1,11}),([A-Z_]+),(.*?),((?:partition|kind|synth_ms|worker)=.*|monolithic)$")
 _TRACE = re.compile(r"(\S{26})Z\s+[A-Z]+\s+(?:(.*?): )?([a-z_]\w*(?:::\w+)*): (.*)$")
 _SPAN = re.compile(r"gpu_worker\{(.*?)\}")
 _FIELD = re.compile(r'\b(\w{1,40})=("(?:[^"\\]|\\.)*"|.*?)(?=,?\s\w{1,40}=|$)')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = re.compile(r"(?:Some\()?(-?\d{1,15})(?:ms)?\)?")
+_WHOLE = re.compile(r"(?:Some\()?(-?\d{1,11})(?:ms)?\)?")
 
 
 class Timeline(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 from cuzkbench.logs.cuzk_calls import Proved
 from cuzkbench.logs.cuzk_lines import Timeline, Timing, Trace
-from cuzkbench.logs.foreign import Foreign
+from cuzkbench.logs.foreign import MOST_GPUS, Foreign
 
 Record = Timeline | Trace | Timing
 Stamped = Sequence[tuple[int | None, Record]]  # None where a line has no time
@@ -149,6 +149,10 @@ class Parts:
             self.dropped["TIMELINE events of an unknown name"] += 1
             return
         partition, worker = _number(fields.get("partition"), 0), _number(fields.get("worker"), -1)
+        whole = isinstance(fields.get("partition", 0), int) and isinstance(fields.get("worker", 0), int)
+        if not (whole and 0 <= partition < 2**31 and -1 <= worker < 2**15):
+            self.dropped["records that cannot be read"] += 1
+            return
         attempts = self._named[job, partition]
         on_worker = attribute in ("pickup", "started", "ended")
         fits = [] if event == "SYNTH_START" else [part for part in attempts if getattr(part, attribute) is None]
@@ -180,7 +184,7 @@ class Parts:
     def _mention(self, trace: Trace) -> None:
         """What a line says of a worker's GPU, a job's kind, the constraints and the memory of the vectors."""
         span, fields = trace.span, trace.fields
-        if isinstance(span.get("worker_id"), int) and isinstance(span.get("gpu"), int):
+        if isinstance(span.get("worker_id"), int) and 0 <= _number(span.get("gpu"), -1) < MOST_GPUS:
             self.gpu_of[span["worker_id"]] = span["gpu"]
         for part in self._named.get((str(span.get("job_id")), _number(span.get("partition"), 0)), []):
             part.kind = part.kind or str(span.get("proof_kind", ""))
