@@ -57,6 +57,7 @@ class _Reader:
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path, self.limits, self.out = path, limits, Foreign("chrome", [path])
         self.start, self.end, self.kind = array("q"), array("q"), array("q")
+        self.detailed = array("q")  # the rows that the next columns speak of
         self.details = tuple(array("q") for _ in _PLAIN)
         self.kinds: dict[Kind, int] = {}
         self.seen: dict[Any, tuple[int, str]] = {}
@@ -104,9 +105,10 @@ class _Reader:
         self.start.append(start)
         self.end.append(end)
         self.kind.append(index)
-        values = _PLAIN if role == "host" else self.detail(role, event)
-        for column, value in zip(self.details, values, strict=True):
-            column.append(value)
+        if role != "host":
+            self.detailed.append(len(self.kind) - 1)
+            for column, value in zip(self.details, self.detail(role, event), strict=True):
+                column.append(value)
         if len(self.start) & 0xFFFF == 0:
             self.limits.rows(self.path, len(self.start))
 
@@ -178,6 +180,12 @@ class _Reader:
             else:
                 self.out.dropped["counter samples that are no number"] += 1
 
+    def whole(self, plain: int, column: array[int]) -> np.ndarray:
+        """A column of details for all rows."""
+        rows = np.full(len(self.start), plain, np.int64)
+        rows[np.array(self.detailed, np.int64)] = column
+        return rows
+
     def log(self, facts: dict[str, Any], cut_at: str | None) -> Log:
         """The rows by way of arrays, launches joined to what they launched, and the header."""
         latest = max(self.end, default=0)
@@ -185,7 +193,7 @@ class _Reader:
             self.out.bounded["B events never closed, taken to last until the trace ends"] += 1
             self.interval(event, begun, max(begun, latest))
         start, end, kind = (np.array(column, np.int64) for column in (self.start, self.end, self.kind))
-        device, stream, size, correlation, partition, worker = (np.array(column, np.int64) for column in self.details)
+        device, stream, size, correlation, partition, worker = map(self.whole, _PLAIN, self.details)
         zero = int(start.min()) if len(start) and start.min() > LATE_NS else 0
         numbers = number(self.path, list(self.devices))
         gpu = np.array([*(numbers[key] for key in self.devices), -1], np.int64)[device]

@@ -19,7 +19,7 @@ BLOCKING = re.compile(r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize|(?
 _UPLOAD, _DOWNLOAD = re.compile(r"HtoD|HtoA|HostToDevice|H2D", re.I), re.compile(r"DtoH|AtoH|DeviceToHost|D2H", re.I)
 _WITHIN = re.compile(r"DtoD|PtoP|DtoA|AtoD|AtoA|DeviceToDevice|PeerToPeer|D2D|P2P", re.I)
 _MEMORIES = {"pageable": Memory.PAGEABLE, "pinned": Memory.PINNED}
-_DECIMAL = re.compile(r"-?\d{1,16}(?:\.\d{0,3})?", re.ASCII)
+_SCALE = (1000, 100, 10, 1)
 _LAST_INTEGER = re.compile(r"(\d{1,18})\D*$", re.ASCII)
 
 
@@ -80,9 +80,10 @@ def nanoseconds(value: object) -> int | None:
         return value * 1000
     if not isinstance(value, str):
         return None
-    if _DECIMAL.fullmatch(value):
-        whole, _, part = value.partition(".")
-        return int(whole + (part + "000")[:3])
+    whole, _, part = value.partition(".")
+    digits = whole + part
+    if len(part) <= 3 and len(digits) < 20 and digits.isdecimal():  # nearly all: twice as fast as a Decimal
+        return int(digits) * _SCALE[len(part)]
     try:
         exact = Decimal(value.strip()) * 1000
         return int(exact.to_integral_value(ROUND_HALF_EVEN)) if abs(exact) < 2**63 else None
