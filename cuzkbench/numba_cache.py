@@ -22,6 +22,7 @@ import platformdirs
 SOURCES = (
     "bls12_381.py",
     "device/host_math.py",
+    "device/kernels/finish.py",
     "field.py",
     "numba_cache.py",
     "prover/circuit.py",

@@ -23,7 +23,7 @@ LOG2_SIZE = int(os.environ.get("CUZKBENCH_TRUTH_LOG2", "18"))
 
 def _union_ns(frame, phase: str) -> int:
     rows = frame[frame["phase"] == phase]
-    return union(rows["start_ns"], rows["end_ns"]).measure()
+    return union(rows["start_ns"], rows["end_ns"]).measure
 
 
 def _nearest(edges: np.ndarray, found: np.ndarray) -> np.ndarray:

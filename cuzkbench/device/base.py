@@ -133,6 +133,9 @@ class Device(Protocol):
     def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
         """The downloaded result as an affine point: canonical little-endian x, y (G2: c0 before c1), or zeros."""
 
+    def head_start(self, stream: Stream) -> None:
+        """Keep a stream busy while the caller queues what it is about to time, so that launches do not count."""
+
     def ceilings(self) -> dict[str, float | None]:
         """The rates of `CEILINGS` measured now, None where they do not apply."""
 

@@ -24,6 +24,7 @@ from cuzkbench.events import Clock, DeviceError, Memory
 RESERVE_BYTES = 512 << 20  # left free for the context, the modules and the driver
 PROBE_BYTES = 64 << 20  # of the copies that measure the line rate
 PROBES = 9
+HEAD_START_S = 1e-3
 CEILING_COPY_BYTES = 2 << 30
 GENERATORS = {
     "g1": curve.g1_to_montgomery(curve.G1_GENERATOR),
@@ -171,9 +172,14 @@ class CudaDevice:
         return int(self.cupy.cuda.runtime.memGetInfo()[0]) - RESERVE_BYTES
 
     def calibrate(self, measures: Sequence[Callable[[], int]], nbytes: int, loaded: bool) -> None:
-        """Run every worker's kernels once, so that tables and scratch exist before timed work; nothing is emulated."""
+        """Run every worker's kernels once, so that tables, scratch and compiled host code exist before timed work.
+
+        Nothing is emulated.
+        """
         for measure in measures:
             measure()
+        for group in GENERATORS:
+            self.kernels.finish_msm(group, 1, bytes(self.kernels.msm_result_bytes(group, 1)))
 
     def emulated_ns(self, stage: str, nbytes: int = 0) -> int:
         """Nothing is emulated here."""
@@ -375,6 +381,10 @@ class CudaDevice:
         """A kernel that occupies the compute units for that long and computes nothing."""
         self.enter()
         self.kernels.spin(stream.pointer, seconds)
+
+    def head_start(self, stream: CudaStream) -> None:
+        """See `base.Device.head_start`: a millisecond's spin, longer than Python takes to launch a transform."""
+        self.spin(stream, HEAD_START_S)
 
     def ceilings(self) -> dict[str, float | None]:
         """Multiply-adds a second (narrow, wide) and bytes read and written by a copy, best of a few launches."""

@@ -242,6 +242,9 @@ class HostDevice:
     def driver(self) -> None:
         """None here."""
 
+    def head_start(self, stream: HostStream) -> None:
+        """Nothing to do: an operation costs far more here than to queue it."""
+
     def ceilings(self) -> dict[str, float | None]:
         """Not measured here: they are a GPU's."""
         return dict.fromkeys(CEILINGS)
