@@ -49,14 +49,17 @@ def _locked_limit() -> int | None:
 
 def examine() -> dict[str, Any]:
     """Everything that `doctor --json` prints."""
-    from cuzkbench.device import cuda_missing, open_device
+    from cuzkbench.device import cuda_count, cuda_missing, open_device
+    from cuzkbench.device.bandwidth import bandwidths
 
     facts: dict[str, Any] = {"host": host(), "versions": versions(), "driver": None, "gpus": [], "missing": []}
     missing = cuda_missing()
     if missing is None:
-        device = open_device("cuda")
-        facts |= {"driver": device.driver(), "gpus": [device.describe()]}
-        device.close()
+        for gpu in range(cuda_count()):
+            device = open_device("cuda", gpu)
+            facts["driver"] = device.driver()
+            facts["gpus"].append(device.describe() | {"copies_gb_s": bandwidths(device)})
+            device.close()
     else:
         how = "an NVIDIA GPU with a driver for CUDA 13, then: pip install 'cuzkbench[gpu]'"
         facts["missing"].append({"what": "CUDA", "why": missing, "how": how})
@@ -80,7 +83,10 @@ def doctor(as_json: bool) -> None:
     for name, number in facts["versions"].items():
         show(f"{name:<20} {number or 'not installed'}")
     for gpu in facts["gpus"]:
-        show(f"GPU {gpu['gpu']:<16} {', '.join(f'{name} {value}' for name, value in gpu.items() if name != 'gpu')}")
+        told = {name: value for name, value in gpu.items() if name not in ("gpu", "copies_gb_s")}
+        show(f"GPU {gpu['gpu']:<16} {', '.join(f'{name} {value}' for name, value in told.items())}")
+        for state, rates in gpu["copies_gb_s"].items():
+            show(f"  {state + ' CPU':<18} {', '.join(f'{kind} {rate:.1f} GB/s' for kind, rate in rates.items())}")
     for need in facts["missing"]:
         show(f"missing: {need['what']}: {need['why']}\n  how to get it: {need['how']}")
     return None

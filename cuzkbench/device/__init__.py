@@ -62,6 +62,11 @@ def cuda_missing() -> str | None:
     return None if count else "no NVIDIA GPU was found"
 
 
+def cuda_count() -> int:
+    """How many NVIDIA GPUs there are; 0 where `cuda_missing` names something."""
+    return 0 if cuda_missing() else int(import_module("cupy").cuda.runtime.getDeviceCount())
+
+
 def open_device(spec: str, gpu: int = 0) -> RunDevice:
     """The device of a plan's spec: auto, host, cuda or cuda:N; `gpu` is its number in the log, counted from N on.
 
