@@ -9,17 +9,19 @@ several calls could own alike is counted as ambiguous.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
 SLACK_MS = 5  # each value drops its fraction of a millisecond; a few of them make a sum
+ALIKE_MS = 2  # choices no further apart than this make no difference that counts
 NEAR_MS = 20  # what the caller's own measure may exceed the call's total by without being suspect
 _FLOATING = ("prep_msm_ms", "b_g2_msm_ms", "async_dealloc_ms")  # from other threads, at any time
 _OTHERS = "C lines of other threads (prep_msm, b_g2_msm, async_dealloc), which name no partition"
 _PARTS = ("ntt_msm_h_ms", "barrier_wait_ms", "batch_add_ms")
 NEVER = 2**62
+MOST_AT_ONCE = 16  # calls whose lines may mix; choices grow with its third power
 _AFTERWARDS_NS = 1_000_000_000  # the caller's line may come this much after the next stamped line
 
 
@@ -49,7 +51,7 @@ class Assembler:
     """Takes C lines in order, with the stamps around them; `calls` are the closed ones."""
 
     def __init__(self, gpus: int, ambiguous: Counter[str], dropped: Counter[str]) -> None:
-        self.gpus, self.ambiguous, self.dropped = gpus, ambiguous, dropped
+        self.gpus, self.ambiguous, self.dropped = min(gpus, MOST_AT_ONCE), ambiguous, dropped
         self.calls: list[Call] = []
         self._stamp, self._stamped = -NEVER, 0
         self._open: list[tuple[int, int]] = []  # pre_lock, wait
@@ -78,7 +80,8 @@ class Assembler:
             self._open = self._open[-self.gpus :]
         elif "ntt_msm_h_ms" in known:
             total = known["ntt_msm_h_ms"]
-            half = self._one(self._halves, [total - part.get("total", total) for part in self._halves])
+            excess = [total - half.get("total", total) for half in self._halves]
+            half = self._one(self._halves, excess, dict.values)
             self._parts["ntt_msm_h_ms"].append((total, half or {}))
         elif "gpu_total_ms" in known:
             self._chain(known["gpu_total_ms"], known.get("tail_msm_ms", 0))
@@ -95,14 +98,16 @@ class Assembler:
     def _kept(self) -> list[list[Any]]:
         return [self._open, self._halves, self._chains, *self._parts.values()]
 
-    def _one(self, candidates: list[Any], excess: Sequence[int]) -> Any:
-        """Take out the candidate that exceeds its sum least, None without any; count others that fit as well."""
+    def _one(self, candidates: list[Any], excess: Sequence[int], values: Callable[[Any], Iterable[int]]) -> Any:
+        """Take out the candidate that exceeds its sum least, None without any; count if another fits and differs."""
         fits = [i for i, over in enumerate(excess) if 0 <= over <= (SLACK_MS if self.gpus > 1 else 10**9)]
         if not fits:
             return None
         best = min(fits, key=lambda i: (excess[i], i))
-        self.ambiguous["C lines that several calls could own"] += (
-            sum(abs(excess[i] - excess[best]) <= 2 for i in fits) - 1
+        chosen = tuple(values(candidates[best]))
+        others = (candidates[i] for i in fits if i != best and abs(excess[i] - excess[best]) <= ALIKE_MS)
+        self.ambiguous["C lines that another call could own as well"] += any(
+            max(map(abs, map(int.__sub__, chosen, values(other))), default=0) > ALIKE_MS for other in others
         )
         return candidates.pop(best)
 
@@ -113,7 +118,7 @@ class Assembler:
         excess = [
             gpu_total - tail - sum(pool[i][0] for pool, i in zip(pools, choice, strict=True)) for choice in choices
         ]
-        choice = self._one(choices, excess)
+        choice = self._one(choices, excess, lambda choice: [pool[i][0] for pool, i in zip(pools, choice, strict=True)])
         inside = {"tail_msm_ms": tail}
         half: dict[str, int] = {}
         if choice is None:
@@ -129,12 +134,12 @@ class Assembler:
 
     def _close(self, total: int, held: int) -> None:
         call = Call(total, held, after_ns=self._stamp)
-        opening = self._one(self._open, [total - held - sum(waits) for waits in self._open])
+        opening = self._one(self._open, [total - held - sum(waits) for waits in self._open], iter)
         if opening is None:
             self.ambiguous["calls without the line that opens them: lock wait unknown"] += 1
         else:
             call.pre_lock, call.wait = opening
-        chain = self._one(self._chains, [held - chain[0] for chain in self._chains])
+        chain = self._one(self._chains, [held - chain[0] for chain in self._chains], lambda chain: chain[1].values())
         if chain is not None:
             _, call.inside, call.half = chain
         if self.gpus == 1:  # nothing else can be open

@@ -6,6 +6,7 @@ may be missing: each line is given to the latest partition that still lacks what
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ EVENTS = {  # what each sets
     "GPU_START": "started",
     "GPU_END": "ended",
 }
+_LOOK_BACK = 8  # attempts of one partition on one worker, of which all but one have failed
 _STARTING, _QUEUED = "starting cuzk engine", "partition synthesis complete, pushing to GPU queue"
 _PROVED = "partition GPU prove complete"
 
@@ -199,21 +201,24 @@ class Parts:
         if trace.message.startswith("GPU_TIMING spawn_blocking prove_start"):
             length = _number(trace.fields.get("prove_start_ms"), 0)
             begun = ns - length * MS + LATE_NS
-            fits = [p for p in parts if p.prove_start_ms is None and p.pickup is not None and p.pickup <= begun]
-            for part in fits[-1:]:
-                part.prove_start_ms, part.returned = length, ns
-            self.dropped["prove_start lines whose pick-up is missing"] += not fits
+            found = next((part for part in _before(parts, begun) if part.prove_start_ms is None), None)
+            if found is not None:
+                found.prove_start_ms, found.returned = length, ns
+            self.dropped["prove_start lines whose pick-up is missing"] += found is None
         elif trace.message.startswith("FIN_TIMING finalizer"):
-            after = [(p, p.returned if p.ended is None else p.ended) for p in parts if p.finalised is None]
-            for part in [p for p, done in after if done is not None and done <= ns + LATE_NS][-1:]:
+            for part in _before(parts, ns):
+                done = part.returned if part.ended is None else part.ended
+                if part.finalised is not None or done is None or done > ns + LATE_NS:
+                    continue
                 part.finalised = ns
                 if part.ended is None:  # no GPU_END line: the end is when the finalizer had finished, not yet processed
                     rest = _number(trace.fields.get("total_ms"), 0) - _number(trace.fields.get("finish_ms"), 0)
                     part.ended = max(part.returned or 0, ns - rest * MS)
+                break
         elif trace.message.startswith(_PROVED):
             named = self._named.get((str(trace.fields.get("job_id")), partition), [])
-            for part in [p for p in named if p.ended is None and p.pickup is not None][-1:]:
-                part.ended, part.gpu_ms = ns, _number(trace.fields.get("gpu_ms"), None)
+            if named and named[-1].ended is None and named[-1].pickup is not None:
+                named[-1].ended, named[-1].gpu_ms = ns, _number(trace.fields.get("gpu_ms"), None)
         self.read["tracing lines"] += 1
 
     def in_flight(self, last: int) -> int:
@@ -224,7 +229,7 @@ class Parts:
         done = [part for part in self.all if signs and getattr(part, signs[0]) is not None]
         done_by = {part.worker: max(part.pickup or 0, 0) for part in sorted(done, key=lambda part: part.pickup or 0)}
         longest = max((p.synth_end - p.synth_start for p in self.all if p.synth_end and p.synth_start), default=0)
-        open_ = [part for part in self.all if part not in done]
+        open_ = [part for part in self.all if not signs or getattr(part, signs[0]) is None]
         flying = 0
         for part in open_:
             if part.pickup is not None:
@@ -245,6 +250,12 @@ class Parts:
             elif part.ended is not None and part.gpu_ms is not None:
                 stated.append(Proved(part.ended, part.gpu_ms, part))
         return stated
+
+
+def _before(parts: list[Part], ns: int) -> list[Part]:
+    """The latest parts of one worker picked up until then (they stand in that order), the last one first."""
+    end = bisect_right(parts, ns, key=lambda part: part.pickup or 0)
+    return parts[max(0, end - _LOOK_BACK) : end][::-1]
 
 
 def _number(value: Any, otherwise: Any) -> Any:
