@@ -120,6 +120,7 @@ def test_three_manners_give_three_stretches():
     [
         [(0, 10)] * 12,
         [(8, 10)] * 12,
+        [(0, 100)] * 6 + [(6, 100)] * 6,  # clear, but too small a change to speak of
         [(0, 10), (12, 10)] * 6,  # two workers alternate: that is one manner
         [(1, 10), (9, 10), (4, 10), (7, 10), (2, 10), (8, 10), (5, 10), (0, 10), (6, 10), (3, 10)],
         [(0, 10), (30, 10)],

@@ -63,6 +63,16 @@ def test_the_finish_of_another_worker_is_no_reason():
     assert caused(*FIRST, *rows) == [(10, 16, "WORKERS_BUSY")]
 
 
+def test_the_finish_of_an_unknown_worker_is_no_reason():
+    rows = [
+        row("FINISH", 10, 14, 0, -1),
+        row("SYNTHESIS", 1, 4, 1),
+        row("QUEUE", 4, 16, 1),
+        row("KERNEL", 16, 20, 1, -1),
+    ]
+    assert caused(*FIRST, *rows) == [(10, 16, "WORKERS_BUSY")]
+
+
 def test_without_rows_of_synthesis_only_a_worker_that_is_seen_busy_counts():
     # partition 1 has no SYNTHESIS and no QUEUE; its worker finishes until 13, downloads until 15; then nobody knows
     rows = [

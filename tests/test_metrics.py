@@ -15,11 +15,12 @@ from tests.handmade import MS, row
 def two_workers(**changes: object) -> Log:
     """One warm-up and three partitions; times in ms.
 
-    worker 0: p0 (warm-up) kernel 10-20; p2 queue -25, prep 25-30, H2D 30-40, kernel 42-52, finish 52-55
+    worker 0: p0 (warm-up) H2D 0-10, kernel 10-20; p2 queue -25, prep 25-30, H2D 30-40, kernel 42-52, finish 52-55
     worker 1: p1 prep 2-6, H2D 12-22, wait 22-24, hold 24-34, kernel 24-34, finish 34-36
               p3 prep 36-38, H2D 38-48, kernel 60-70, finish 70-74
     """
     return handmade.log(
+        row("H2D", 0, 10, 0, 0, bytes=MS, memory="PAGEABLE", warmup=True),
         row("KERNEL", 10, 20, 0, 0, warmup=True),
         row("FINISH", 20, 25, 0, 0, warmup=True),
         row("SYNTHESIS", 0, 2, 1),
@@ -56,7 +57,7 @@ def test_utilisation_and_transfer_of_two_workers():
     assert one["kernel_utilisation"] == 30 / 46
     # holds 30 of 24..70
     assert one["lock_utilisation"] == 30 / 46
-    # worker lives: p0 10-25 (warm-up, busy inside), p1 2-36, p2 25-55, p3 36-74: all of 2..74
+    # worker lives: p0 0-25 (warm-up, busy inside), p1 2-36, p2 25-55, p3 36-74: all of 2..74
     assert one["worker_utilisation"] == 1.0
     # copies in W: 30-48; under a kernel: 30-34 and 42-48
     assert one["hidden_transfer"] == 10 / 18
@@ -84,7 +85,18 @@ def test_ideal_cadence_is_the_slowest_resource():
     assert metrics(two_workers(plan=plan), line_rate=10.0).iloc[0]["ideal_cadence_ns"] == 10 * MS
     # one worker with slow synthesis: 18/3 = 6 under 27/3 = 9 under 10; three GPUs' worth of waiting does not count
     slow = two_workers(plan=plan | {"workers": 1})
+    # downloads have their own lane: of 50 bytes up and 60 down the busier 60 count, not 110
+    both = [row("H2D", 0, 50, bytes=50, worker=-1), row("D2H", 60, 120, bytes=60, worker=-1), row("KERNEL", 50, 60)]
+    assert metrics(handmade.log(*both)).iloc[0]["ideal_cadence_ns"] == 60
     assert metrics(slow, line_rate=1.75).iloc[0]["ideal_cadence_ns"] == 20 * MS  # (20 + 40)/3/1
+
+
+def test_synthesis_workers_feed_all_gpus():
+    # 90 ns of synthesis each, three workers: a partition every 30 ns, which two GPUs share: 60 for each
+    rows = [row("SYNTHESIS", 0, 90, p) for p in range(2)] + [row("KERNEL", 90, 100, p, p, gpu=p) for p in range(2)]
+    assert metrics(handmade.log(*rows, plan={"synthesis_workers": 3}))["ideal_cadence_ns"].tolist() == [60, 60]
+    # without a plan as many as were seen at once: two
+    assert metrics(handmade.log(*rows))["ideal_cadence_ns"].tolist() == [90, 90]
 
 
 def test_a_lock_over_everything_leaves_only_prep_and_finish_to_the_worker():
@@ -112,10 +124,10 @@ def test_partitions_hold_each_times_and_where_they_ran():
     assert frame["worker"].tolist() == [0, 1, 0, 1] and frame["gpu"].tolist() == [0, 0, 0, 0]
     assert frame["warmup"].tolist() == [True, False, False, False]
     # pick-up: the queue's end where there is one, else the first step on a worker
-    assert (frame["pickup_ns"] // MS).tolist() == [10, 2, 25, 36]
+    assert (frame["pickup_ns"] // MS).tolist() == [0, 2, 25, 36]
     assert (frame["completion_ns"] // MS).tolist() == [25, 36, 55, 74]
     # prove_start: pick-up to the end of the kernels
-    assert (frame["prove_start_ns"] // MS).tolist() == [10, 32, 27, 34]
+    assert (frame["prove_start_ns"] // MS).tolist() == [20, 32, 27, 34]
     two = frame.iloc[2]
     assert [two[name] // MS for name in ("synthesis_ns", "prep_ns", "h2d_ns", "kernel_ns", "finish_ns")] == [
         6,

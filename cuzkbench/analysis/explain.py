@@ -109,8 +109,9 @@ def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.D
     for row in measured.itertuples():
         if row.window_ns == 0 and len(whole):
             found.append(f"GPU {row.gpu}: no kernel in what was looked at, so no utilisation and no idle time.")
-    if len(rates) and (rates["line_rate_source"] == "assumed").any():
-        found.append(
-            f"The line rate of {rates['line_rate_gb_s'].max():g} GB/s is assumed: the log holds no pinned copy."
-        )
+    assumed = rates[rates["line_rate_source"] == "assumed"]
+    if len(assumed):
+        ways = " and ".join(dict.fromkeys(assumed["direction"]))
+        why = f"the log holds no pinned {ways} copy of a mebibyte or more."
+        found.append(f"The line rate of {assumed['line_rate_gb_s'].max():g} GB/s is assumed: {why}")
     return found

@@ -287,7 +287,7 @@ def jobs(log: Log, start_ns: int | None = None, end_ns: int | None = None) -> pd
     done = _partitions(log, table)
     done = done[~done["warmup"] & done["completion_ns"].notna()]
     done = done[done["completion_ns"].between(_or(start_ns, -_NEVER), _or(end_ns, _NEVER))]
-    rows = table.rows.take((table.rows.who >= 0) & ~table.rows.among([Phase.COUNTER, Phase.VERIFY]))
+    rows = table.rows.take(table.rows.who >= 0)
     begun = _first(rows.who, rows.start, len(table.partitions))
     by_job = done.assign(begun=begun[done.index]).groupby("job", observed=True)
     wall = by_job["completion_ns"].max().astype(np.int64) - by_job["begun"].min()

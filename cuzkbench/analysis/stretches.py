@@ -50,7 +50,7 @@ def _edges(rows: Rows, start: int, end: int) -> np.ndarray:
     known = rows.take(rows.who >= 0)
     last = np.full(int(known.who.max(initial=-1)) + 1, start, np.int64)
     np.maximum.at(last, known.who, known.end)
-    ends = last[(last > start) & (last < end)] if len(known) else start + (end - start) * np.arange(1, STEPS) // STEPS
+    ends = last[(last > start) & (last < end)] if len(known) else start + (end - start) // STEPS * np.arange(1, STEPS)
     return np.unique(np.concatenate(([start], ends, [end])))
 
 
