@@ -1,4 +1,4 @@
-"""One partition's life on a GPU worker as data: the stages in order, what each occupies, and whether the lock covers it.
+"""One partition's life on a GPU worker as data: the stages in order, what each occupies, what the lock covers.
 
 The real worker and the simulator both execute this list, so they cannot disagree about what a policy means.
 """

@@ -47,7 +47,9 @@ def seconds(work: Callable[[], object]) -> float:
 def process(*arguments: str, cold: bool = False) -> float:
     """Wall time of a fresh Python process; cold: with an empty cache directory."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | ({"XDG_CACHE_HOME": folder} if cold else {})
+        environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}  # ours sets it
+        if cold:
+            environment["XDG_CACHE_HOME"] = folder
         command = [sys.executable, *arguments]
         return seconds(lambda: subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True))
 

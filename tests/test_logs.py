@@ -232,7 +232,7 @@ def test_a_damaged_parquet_file_and_another_programs_are_refused(tmp_path: Path)
 
 
 def test_saving_is_whole_or_not_at_all(tmp_path: Path):
-    with pytest.raises(ValueError, match="jsonl or .parquet"):
+    with pytest.raises(ValueError, match=r"jsonl or \.parquet"):
         small().save(tmp_path / "log.csv")
     unwritable = Log(small().frame, small().header | {"plan": {"x": object()}})
     with pytest.raises(TypeError):

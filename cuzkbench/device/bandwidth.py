@@ -1,10 +1,11 @@
-"""Copy rates of a device as `doctor` shows them: pinned and pageable, each way and both at once, idle and loaded CPU."""
+"""Copy rates of a device as `doctor` shows them: pinned and pageable, each way and both, idle and loaded CPU."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
+from collections.abc import Callable
 
 from cuzkbench.device import RunDevice
 from cuzkbench.device.base import HostBuffer
@@ -40,7 +41,7 @@ def _rates(device: RunDevice, nbytes: int) -> dict[str, float]:
         def download(target: HostBuffer = target) -> None:
             device.download(down, target.array, lower)
 
-        kinds = {"H2D": (upload,), "D2H": (download,)}
+        kinds: dict[str, tuple[Callable[[], None], ...]] = {"H2D": (upload,), "D2H": (download,)}
         if memory is Memory.PINNED:
             kinds["both ways"] = (upload, download)
         for way, copies in kinds.items():

@@ -225,7 +225,8 @@ class CudaDevice:
             address = self.cupy.cuda.runtime.hostAlloc(nbytes, 1)  # 1: portable, usable from every context
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             raise MemoryError(f"{nbytes} bytes of pinned host memory: {error}") from error
-        array = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+        memory_view: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+        array = np.frombuffer(memory_view, np.uint8)
         return HostBuffer(array, memory, address)
 
     def free_host_buffer(self, buffer: HostBuffer) -> None:

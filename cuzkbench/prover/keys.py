@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -150,7 +151,9 @@ def _write(path: Path, circuit: Circuit, seed: int, proving: ProvingKey, verifyi
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, identity=np.array(json.dumps(_identity(circuit, seed))), **_arrays(proving, verifying))
+            identity = np.array(json.dumps(_identity(circuit, seed)))
+            arrays: dict[str, Any] = {"identity": identity} | _arrays(proving, verifying)
+            np.savez(file, **arrays)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
