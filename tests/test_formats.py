@@ -10,7 +10,7 @@ import pytest
 from cuzkbench import logs
 from cuzkbench.analysis import partitions
 from cuzkbench.events import FORMAT_VERSION
-from cuzkbench.logs import chrome_kinds, cuzk, cuzk_parts, limits, nsight, read, recognise
+from cuzkbench.logs import chrome_kinds, cuzk, cuzk_parts, limits, nsight, nsight_names, read, recognise
 
 PAGE = Path(logs.__file__).with_name("FORMATS.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S))
@@ -70,7 +70,7 @@ def test_nsight_tables_are_those_of_the_reader():
     read_tables = {*nsight.OPERATIONS, nsight.SYNC, nsight.RUNTIME, nsight.NVTX, nsight.OSRT, *nsight.OVERHEADS}
     listed = {word for word in first_column("nsight", "| table | becomes |") if not word.startswith("TARGET_INFO")}
     assert listed == read_tables
-    assert nsight.own_range("p3.w1.PREP:prep") is not None and "`job-7/p3.w1.PREP:prep`" in SECTIONS["nsight"]
+    assert nsight_names.own_range("p3.w1.PREP:prep") is not None and "`job-7/p3.w1.PREP:prep`" in SECTIONS["nsight"]
 
 
 def test_chrome_categories_are_those_of_the_reader():

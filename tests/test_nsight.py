@@ -9,7 +9,7 @@ from cuzkbench.analysis import all_operations
 from cuzkbench.events import LogFormatError
 from cuzkbench.logs import read
 from cuzkbench.logs.foreign import NO_GPU
-from cuzkbench.logs.nsight import bare, copy_of, own_range
+from cuzkbench.logs.nsight_names import LOCK_WAITS, bare, copy_of, own_range
 from tests.trace_files import PID, VERSIONS, call, nsight, operation
 
 KERNEL, MEMCPY, MEMSET, GRAPH, SYNC, RUNTIME = (
@@ -169,6 +169,14 @@ def test_own_ranges_give_partitions_and_workers_back(tmp_path):
     ]
     assert log.frame[log.frame["start_ns"] == 310]["partition"].tolist() == [-1]
     assert ("p1.w1.NOTHING:x", 70, 75, 0) in rows(log, "OTHER")
+
+
+@pytest.mark.parametrize(
+    "name", ["pthread_mutex_lock", "pthread_cond_timedwait", "pthread_rwlock_wrlock", "sem_wait", "futex"]
+)
+def test_calls_that_wait_for_a_lock(name):
+    assert LOCK_WAITS.fullmatch(name)
+    assert not LOCK_WAITS.fullmatch(name.replace("lock", "unlock").replace("wait", "post").replace("futex", "poll"))
 
 
 def test_names_with_and_without_versions():

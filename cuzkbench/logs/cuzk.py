@@ -14,8 +14,9 @@ from typing import Any
 
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.cuzk_calls import Assembler, Call, match
+from cuzkbench.logs.cuzk_clock import MS, Clock, Record, Stamped
 from cuzkbench.logs.cuzk_lines import Lines, Timing
-from cuzkbench.logs.cuzk_parts import MS, Clock, Part, Parts, Record, Stamped
+from cuzkbench.logs.cuzk_parts import Part, Parts
 from cuzkbench.logs.foreign import Foreign, utc
 from cuzkbench.logs.limits import Limits, Source, head
 from cuzkbench.logs.log import Log

@@ -1,4 +1,4 @@
-"""The cuzk daemon's stamped lines, put on one clock and sorted into the partitions they speak of. For `logs/cuzk.py`.
+"""The cuzk daemon's stamped lines sorted into the partitions they speak of. For `logs/cuzk.py`.
 
 A job's id is the client's and comes again on a retry, lines outside the `gpu_worker` span name no job, and a stream
 may be missing: each line is given to the latest partition that still lacks what it says.
@@ -7,19 +7,16 @@ may be missing: each line is given to the latest partition that still lacks what
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cuzkbench.logs.cuzk_calls import Proved
-from cuzkbench.logs.cuzk_lines import Timeline, Timing, Trace
+from cuzkbench.logs.cuzk_clock import MS, QUEUED, Record
+from cuzkbench.logs.cuzk_lines import Timeline, Trace
 from cuzkbench.logs.foreign import MOST_GPUS, Foreign
 
-Record = Timeline | Trace | Timing
-Stamped = Sequence[tuple[int | None, Record]]  # None where a line has no time
-MS = 1_000_000  # ns
-RESTART_MS = 10_000  # an offset that falls back by more was counted by a new engine
 LATE_NS = 5 * MS  # between two streams' stamps of one moment
 EVENTS = {  # what each sets
     "SYNTH_START": "synth_start",
@@ -31,7 +28,6 @@ EVENTS = {  # what each sets
     "GPU_END": "ended",
 }
 _LOOK_BACK = 8  # attempts of one partition on one worker, of which all but one have failed
-_STARTING, _QUEUED = "starting cuzk engine", "partition synthesis complete, pushing to GPU queue"
 _PROVED = "partition GPU prove complete"
 
 
@@ -61,65 +57,6 @@ class Part:
     def name(self) -> str:
         """The job's id, with the attempt from the second on."""
         return self.job if self.attempt == 1 else f"{self.job}#{self.attempt}"
-
-
-class Clock:
-    """Offsets of one engine, or of several in turn, and wall time, as ns since the first engine's start."""
-
-    def __init__(self, streams: Sequence[Sequence[Record]], bounded: Counter[str]) -> None:
-        traces = [r for stream in streams for r in stream if isinstance(r, Trace)]
-        starts = sorted({trace.utc_ns for trace in traces if trace.message.startswith(_STARTING)})
-        self.sessions = [list(_sessions(stream, starts)) for stream in streams]
-        queued = {
-            _identity(t.fields.get("job_id"), t.fields): t.utc_ns for t in traces if t.message.startswith(_QUEUED)
-        }
-        lengths: dict[int, int] = defaultdict(int)
-        guesses: dict[int, int] = {}
-        for stream, sessions in zip(streams, self.sessions, strict=True):
-            for record, session in zip(stream, sessions, strict=True):
-                if isinstance(record, Timeline):
-                    lengths[session] = max(lengths[session], record.offset_ms * MS)
-                    utc_ns = queued.get(_identity(record.job, record.fields))
-                    if utc_ns is not None and record.event == "SYNTH_END":
-                        guess = utc_ns - record.offset_ms * MS
-                        guesses[session] = min(guess, guesses.get(session, guess))
-        self.anchors = dict(enumerate(starts))
-        follows = min((trace.utc_ns for trace in traces), default=0)
-        for session, length in sorted(lengths.items()):
-            if session not in self.anchors:
-                self.anchors[session] = guesses.get(session, follows)
-                what = "dated by its synthesis lines" if session in guesses else "put after what was before it"
-                bounded[f"engines whose start is missing: {what}"] += 1
-            follows = self.anchors[session] + length + 1000 * MS
-        self.zero = min(self.anchors.values(), default=follows)
-        self.utc_ns = self.zero if traces else None
-
-    def stamps(self, index: int, stream: Sequence[Record]) -> Stamped:
-        """The records of one file with their times."""
-        return [(self._ns(r, s), r) for r, s in zip(stream, self.sessions[index], strict=True)]
-
-    def _ns(self, record: Record, session: int) -> int | None:
-        if isinstance(record, Timeline):
-            return self.anchors[session] - self.zero + record.offset_ms * MS
-        return record.utc_ns - self.zero if isinstance(record, Trace) else None
-
-
-def _identity(job: Any, fields: dict[str, Any]) -> tuple[Any, ...]:
-    return job, fields.get("partition"), fields.get("synth_ms")
-
-
-def _sessions(stream: Sequence[Record], starts: list[int]) -> Iterator[int]:
-    """For each record the number of its engine: -1 is one that ran before the first start line of its file."""
-    own = any(isinstance(r, Trace) and r.utc_ns in starts and r.message.startswith(_STARTING) for r in stream)
-    session, high = -1 if own else 0, 0
-    for record in stream:
-        if isinstance(record, Trace) and record.message.startswith(_STARTING):
-            session, high = starts.index(record.utc_ns), 0
-        elif isinstance(record, Timeline):
-            if not own and record.offset_ms + RESTART_MS < high:
-                session, high = session + 1, 0
-            high = max(high, record.offset_ms)
-        yield session
 
 
 class Parts:
@@ -177,7 +114,7 @@ class Parts:
         """The steps that tracing lines tell where no TIMELINE line was kept."""
         span, fields = trace.span, trace.fields
         job = str(fields.get("job_id", span.get("job_id", "")))
-        if trace.message.startswith(_QUEUED):
+        if trace.message.startswith(QUEUED):
             self._event(ns, "SYNTH_END", job, fields)
         elif trace.message.startswith("GPU_TIMING hot_path") and span:
             overhead = _number(fields.get("total_overhead_ms"), 0) * MS

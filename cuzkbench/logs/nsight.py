@@ -6,11 +6,10 @@ partitions and workers back. See FORMATS.md for versions and for what this forma
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ from cuzkbench.logs.chrome_kinds import BLOCKING
 from cuzkbench.logs.foreign import Foreign, launches, number, utc
 from cuzkbench.logs.limits import Limits
 from cuzkbench.logs.log import Log
+from cuzkbench.logs.nsight_names import LOCK_WAITS, Own, bare, copy_of, own_range
 from cuzkbench.logs.nsight_tables import MISSING, Export
 from cuzkbench.logs.validate import LANES
 
@@ -29,68 +29,10 @@ SYNC, RUNTIME, NVTX, OSRT = _CUPTI + "SYNCHRONIZATION", _CUPTI + "RUNTIME", "NVT
 OVERHEADS = ("PROFILER_OVERHEAD", _CUPTI + "OVERHEAD")
 UNREAD = (_CUPTI + "CUDA_EVENT", "SCHED_EVENTS", "COMPOSITE_EVENTS", "GPU_METRICS", "DIAGNOSTIC_EVENT")
 MARKS_OF_AN_EXPORT = {"StringIds", "EXPORT_META_DATA", "META_DATA_EXPORT", *OPERATIONS, RUNTIME, NVTX}
-MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
-COPIES = (
-    "unknown",
-    "HtoD",
-    "DtoH",
-    "HtoA",
-    "AtoH",
-    "AtoA",
-    "AtoD",
-    "DtoA",
-    "DtoD",
-    "HtoH",
-    "PtoP",
-    "HtoD",
-    "DtoH",
-    "DtoD",
-)
-UNIFIED = (11, 12, 13)  # the last three: pages that moved by themselves
 SYNCS = ("Unknown sync", "Event sync", "Stream wait event", "Stream sync", "Context sync")
 STREAM_WAIT = 2  # makes a stream wait, no host thread
-LOCK_WAITS = re.compile(r"pthread_(?:mutex|rwlock|cond|barrier)_\w*(?:lock|wait)|sem_(?:timed|clock)?wait|futex\w*")
 KEPT_META = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-_VERSION = re.compile(r"_v\d{4,}$")
-_OWN = re.compile(r"(?:(?P<job>.+)/)?p(?P<partition>\d{1,9})\.w(?P<worker>\d{1,4}|-1)\.(?P<phase>\w+):(?P<name>.*)")
 _PUSH_POP, _START_END = 59, 60
-
-
-class Own(NamedTuple):
-    """What the name of one of our own NVTX ranges says."""
-
-    job: str = ""
-    partition: int = -1
-    worker: int = -1
-    phase: str = Phase.OTHER
-    name: str = ""
-
-
-def own_range(text: str) -> Own | None:
-    """`p3.w1.PREP:prep`, or `job-7/p3.w1.PREP:prep`, in its parts; None for another program's range."""
-    found = _OWN.fullmatch(text)
-    if found is None or found["phase"] not in Phase.__members__:
-        return None
-    return Own(found["job"] or "", int(found["partition"]), int(found["worker"]), found["phase"], found["name"])
-
-
-def bare(name: str) -> str:
-    """`cudaMemcpyAsync_v3020` as `cudaMemcpyAsync`; in `cuMemcpyHtoDAsync_v2` the _v2 belongs to the name."""
-    return _VERSION.sub("", name)
-
-
-def copy_of(kind: int, source: int, target: int) -> tuple[str, str, str, str]:
-    """Phase, lane, memory and name of a copy by Nsight's numbers, which are not CUPTI's."""
-    sides = [MEMORIES[side] if 0 <= side < len(MEMORIES) else "Unknown" for side in (source, target)]
-    towards = COPIES[kind] if 0 <= kind < len(COPIES) else "unknown"
-    name = f"{'Unified memcpy' if kind in UNIFIED else 'Memcpy'} {towards} ({sides[0]} -> {sides[1]})"
-    if towards == "HtoH":
-        return Phase.OTHER, Lane.CPU, Memory.NONE, name
-    for direction, lane, ends, host in (("H2D", Lane.COPY_H2D, "HtoD HtoA", 0), ("D2H", Lane.COPY_D2H, "DtoH AtoH", 1)):
-        if towards in ends.split():
-            memory = {"Pageable": Memory.PAGEABLE, "Pinned": Memory.PINNED}.get(sides[host], Memory.UNKNOWN)
-            return Phase[direction], lane, memory, name
-    return Phase.D2D, Lane.COMPUTE, Memory.UNKNOWN if towards == "unknown" else Memory.NONE, name
 
 
 def sniff(first: bytes, path: Path) -> bool:
@@ -209,8 +151,8 @@ class _Reader:
         ranges = ranges[kept].copy()
         unclosed = ranges["end_ns"] == MISSING
         self.out.bounded["NVTX ranges never closed, taken to last until the trace ends"] += int(unclosed.sum())
-        latest = max([*self.operations["end_ns"], *self.calls["end_ns"]], default=MISSING)
-        ranges.loc[unclosed, "end_ns"] = ranges.loc[unclosed, "start_ns"].clip(lower=latest)
+        ends = np.concatenate([self.operations["end_ns"], self.calls["end_ns"]]).astype(np.int64)
+        ranges.loc[unclosed, "end_ns"] = ranges.loc[unclosed, "start_ns"].clip(lower=ends.max(initial=MISSING))
         ranges["text"] = ranges["text"].where(ranges["text"] != "", self.export.strings(ranges["textId"]))
         ranges = self.export.possible(NVTX, ranges).sort_values("start_ns", ignore_index=True)
         codes, texts = pd.factorize(ranges["text"])
