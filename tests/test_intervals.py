@@ -83,9 +83,8 @@ def test_overlap_and_pairs_vs_set_of_nanoseconds(rows, other):
 
 
 @given(bag, st.lists(instant, max_size=8))
-def test_covers_and_measure_before_vs_set_of_nanoseconds(rows, at):
+def test_measure_before_vs_set_of_nanoseconds(rows, at):
     a, inside = make(rows), count(rows)
-    assert intervals.covers(at, a).tolist() == [n in inside for n in at]
     assert intervals.measure_before(at, a).tolist() == [sum(m < n for m in inside) for n in at]
 
 
@@ -188,3 +187,12 @@ def test_amount_before_vs_sum_over_rows(rows, at):
     ]
     found = intervals.amount_before(at, columns(full, 0), columns(full, 1), columns(full, 2))
     assert np.allclose(found, expected, rtol=1e-12, atol=1e-9)
+
+
+@given(grouped, st.lists(st.tuples(st.integers(0, 3), instant), max_size=6))
+def test_last_before_vs_a_search_through_all(rows, asked):
+    merged = intervals.merge(columns(rows, 0), columns(rows, 1), columns(rows, 2))
+    found = intervals.last_before(columns(asked, 0), columns(asked, 1), merged)
+    for (group, at), index in zip(asked, found.tolist(), strict=True):
+        earlier = [i for i in range(len(merged.start)) if merged.group[i] == group and merged.start[i] < at]
+        assert index == max(earlier, default=-1)

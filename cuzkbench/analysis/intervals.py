@@ -145,15 +145,6 @@ def measure_before(instants: object, other: Intervals) -> np.ndarray:
     return total[index] - beyond
 
 
-def covers(instants: object, other: Intervals) -> np.ndarray:
-    """Whether the set holds each instant."""
-    at = _int64(instants)
-    index = np.searchsorted(other.start, at, side="right")
-    if len(other.start) == 0:
-        return np.zeros(len(at), bool)
-    return (index > 0) & (other.end[index - 1] > at)
-
-
 def _furthest(fresh: np.ndarray, ends: np.ndarray, tie: np.ndarray | None = None) -> np.ndarray:
     """For each row the index of the one that reaches furthest up to it in its group; `fresh` marks each group's first.
 

@@ -207,7 +207,7 @@ def _read_parquet(path: Path, max_rows: int) -> Log:
                 raise LogFormatError(path, "Parquet", f"{rows:,} rows, more than max_rows {max_rows:,}")
             table = file.read()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise LogFormatError(path, "Parquet", f"cut or damaged, its index is at its end: {error}") from error
     metadata = table.schema.metadata or {}
     if _HEADER not in metadata:
