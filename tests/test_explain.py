@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -183,3 +184,9 @@ def test_empty_answers_have_the_columns_of_full_ones(seed_case: Log):
     for name in ("metrics", "partitions", "bandwidth", "jobs", "all_operations", "gaps", "stretches", "theories"):
         function = getattr(analysis, name)
         assert list(function(nothing).columns) == list(function(seed_case).columns), name
+
+
+def test_functions_are_not_hidden_by_modules_of_the_same_name():
+    for name in ("compare", "explain", "gaps", "metrics", "stretches", "theories", "whatif"):
+        import_module(f"cuzkbench.analysis.{name}")
+        assert callable(getattr(analysis, name)), name
