@@ -29,10 +29,11 @@ WIDE_FP, WIDE_FR, MIXED_ADDITION_FP, G2_OVER_G1 = 300, 136, 10, 2.9
 
 
 def scalars(count: int, seed: int) -> np.ndarray:
-    """count uniform Fr elements in Montgomery form (uint8), below 2^254."""
-    data = np.random.default_rng(seed).integers(0, 256, FR_BYTES * count, np.uint8)
+    """count uniform Fr elements in Montgomery form (uint8), below 2^254; the first 2^20 repeat after that."""
+    drawn = min(count, 1 << 20)
+    data = np.random.default_rng(seed).integers(0, 256, FR_BYTES * drawn, np.uint8)
     data[FR_BYTES - 1 :: FR_BYTES] &= 0x3F
-    return data
+    return np.tile(data, count // drawn)
 
 
 def weighted_sum(values: np.ndarray) -> int:

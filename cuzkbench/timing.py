@@ -102,12 +102,12 @@ class Scope:
         phase: Phase,
         lane: Lane,
         name: str,
-        marks: tuple[Mark | None, Mark | None],
+        marks: tuple[Mark | int | None, Mark | int | None],
         stream: int,
         nbytes: int = 0,
         memory: Memory = Memory.NONE,
     ) -> None:
-        """A device interval between two marks, to be called once their stream was synchronised without an error."""
+        """A device interval between two marks or instants, once their stream was synchronised without an error."""
         start, end = marks
         if start is not None and end is not None:
             self.recorder.rows.append((self, phase, lane, name, start, end, nbytes, memory, stream))
@@ -209,9 +209,9 @@ class Recorder:
         stream: int = -1,
         value: float | None = None,
     ) -> Event:
-        clock = Clock.HOST
+        clock = Clock.HOST if stream < 0 else self.device_clock
         if not isinstance(start, int):
-            start, clock = start.time_ns(), self.device_clock
+            start = start.time_ns()
         if not isinstance(end, int):
             end = end.time_ns()
         start, end = start - self.epoch_ns, end - self.epoch_ns

@@ -1,4 +1,4 @@
-"""Copy rates of a device as `doctor` shows them: pinned and pageable, each way and both, idle and loaded CPU."""
+"""Copy rates of a device as `doctor` shows them: pinned and pageable, each way and both at once, CPU idle or loaded."""
 
 from __future__ import annotations
 

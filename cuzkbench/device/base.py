@@ -9,6 +9,7 @@ G1 point is x, y (96 bytes), a G2 point x.c0, x.c1, y.c0, y.c1 (192 bytes); infi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,6 +44,16 @@ class Stream(Protocol):
 
     def synchronize(self) -> None:
         """Block the calling thread until all queued work is done; raises DeviceError of a failed operation."""
+
+
+class Sequence(Protocol):
+    """Work that is queued alike again and again, with marks around its steps."""
+
+    def launch(self) -> None:
+        """Queue all steps on the sequence's stream."""
+
+    def times_ns(self) -> list[int]:
+        """When the last launch passed its marks, one more than steps, once synchronised; empty if untimed."""
 
 
 class DeviceBuffer(Protocol):
@@ -93,6 +104,9 @@ class Device(Protocol):
 
     def stream(self) -> Stream:
         """A new stream."""
+
+    def sequence(self, stream: Stream, steps: list[Callable[[Stream], None]], *, timed: bool) -> Sequence:
+        """Steps that queue work on the stream, each time the same; they ran once before the first launch."""
 
     def upload(self, stream: Stream, target: DeviceBuffer, source: np.ndarray, memory: Memory) -> None:
         """Copy host to device. With PAGEABLE memory the call may block, as the driver's does."""

@@ -18,6 +18,7 @@ import numpy as np
 from cuzkbench import bls12_381 as curve
 from cuzkbench.device.base import FR_BYTES, G1_BYTES, G2_BYTES, HostBuffer
 from cuzkbench.device.cuda_clock import CudaClock
+from cuzkbench.device.cuda_sequence import CudaSequence
 from cuzkbench.device.nvml import Nvml
 from cuzkbench.events import Clock, DeviceError, Memory
 
@@ -274,6 +275,10 @@ class CudaDevice:
         with self._lock:
             self._streams.append(CudaStream(self, len(self._streams)))
             return self._streams[-1]
+
+    def sequence(self, stream: CudaStream, steps: list[Callable[[CudaStream], None]], *, timed: bool) -> CudaSequence:
+        """See `base.Device.sequence`: one CUDA graph."""
+        return CudaSequence(self, stream, steps, timed)
 
     # -- copies
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cuzkbench.device.base import CEILINGS, G1_BYTES, G2_BYTES, HostBuffer
-from cuzkbench.device.host_streams import Engines, HostStream
+from cuzkbench.device.host_streams import Engines, HostSequence, HostStream
 from cuzkbench.events import Clock, Lane, Memory
 
 LABEL = "emulated link and CPU stages"
@@ -144,6 +144,10 @@ class HostDevice:
     def stream(self) -> HostStream:
         """A new stream."""
         return self._engines.stream()
+
+    def sequence(self, stream: HostStream, steps: list[Callable[[HostStream], None]], *, timed: bool) -> HostSequence:
+        """See `base.Device.sequence`."""
+        return HostSequence(stream, steps, timed)
 
     def upload(self, stream: HostStream, target: HostArray, source: np.ndarray, memory: Memory) -> None:
         """Queue a copy for the one engine towards the device: two copies run one after the other."""

@@ -159,3 +159,23 @@ class Engines:
             start_ns = time.thread_time_ns()
             stream.work(operation)
             self.cpu_ns[lane] += time.thread_time_ns() - start_ns
+
+
+class HostSequence:
+    """Steps queued one by one, with an event of the stream before, between and after them."""
+
+    def __init__(self, stream: HostStream, steps: list[Callable[[HostStream], None]], timed: bool) -> None:
+        self._stream, self._steps, self._timed = stream, steps, timed
+        self._events: list[HostEvent] = []
+
+    def launch(self) -> None:
+        """Queue all steps."""
+        self._events = [self._stream.record()] if self._timed else []
+        for step in self._steps:
+            step(self._stream)
+            if self._timed:
+                self._events.append(self._stream.record())
+
+    def times_ns(self) -> list[int]:
+        """Instants around the steps of the last launch; empty if untimed."""
+        return [event.time_ns() for event in self._events]

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from cuzkbench.device import RunDevice
-from cuzkbench.device.base import HostBuffer
+from cuzkbench.device.base import HostBuffer, Stream
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.plan import RunPlan
 from cuzkbench.prover.lock import FifoLock
@@ -47,6 +47,9 @@ class Worker:
         self.slot = work.slot(device, key)
         vector_bytes = max(part.stop - part.start for part in work.vectors.values())
         self.copies = POLICIES[plan.memory](device, device.stream(), vector_bytes)
+        timed = plan.timing
+        self._kernel_sequence = device.sequence(self.compute, [queue for _, queue in self.slot.kernels], timed=timed)
+        self._download_sequence = device.sequence(self.compute, [self._download_results], timed=timed)
         self._steps: dict[str, Callable[[Flight], None]] = {
             "prep": self._prepare,
             "register": lambda flight: self.copies.register(flight.buffer),
@@ -112,24 +115,23 @@ class Worker:
         self.copies.finish(flight.scope)
 
     def _kernels(self, flight: Flight) -> None:
-        marks = [flight.scope.mark(self.compute)]
-        for name, queue in self.slot.kernels:
-            with flight.scope.range(name):
-                queue(self.compute)
-            marks.append(flight.scope.mark(self.compute))
+        self._kernel_sequence.launch()
         self.compute.synchronize()
-        for (name, _), pair in zip(self.slot.kernels, pairwise(marks), strict=True):
-            flight.scope.between(Phase.KERNEL, Lane.COMPUTE, name, pair, self.compute.number)
 
     def _download(self, flight: Flight) -> None:
-        start = flight.scope.mark(self.compute)
-        for source, host in self.slot.results.values():
-            self.device.download(self.compute, host.array, source)
-        end = flight.scope.mark(self.compute)
+        self._download_sequence.launch()
         self.compute.synchronize()
-        nbytes = sum(host.array.nbytes for _, host in self.slot.results.values())
-        marks, number = (start, end), self.compute.number
-        flight.scope.between(Phase.D2H, Lane.COPY_D2H, "download", marks, number, nbytes, Memory.PINNED)
+
+    def _download_results(self, stream: Stream) -> None:
+        for source, host in self.slot.results.values():
+            self.device.download(stream, host.array, source)
 
     def _finish(self, flight: Flight) -> None:
+        scope, number = flight.scope, self.compute.number
+        names = [name for name, _ in self.slot.kernels]
+        for name, pair in zip(names, pairwise(self._kernel_sequence.times_ns()), strict=False):  # none if untimed
+            scope.between(Phase.KERNEL, Lane.COMPUTE, name, pair, number)
+        nbytes = sum(host.array.nbytes for _, host in self.slot.results.values())
+        for pair in pairwise(self._download_sequence.times_ns()):
+            scope.between(Phase.D2H, Lane.COPY_D2H, "download", pair, number, nbytes, Memory.PINNED)
         flight.proof = self._work.finish(self.device, self.slot, flight.prepared)
