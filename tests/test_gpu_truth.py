@@ -63,7 +63,8 @@ def test_rows_agree_with_cupti(tmp_path: Path, memory: str) -> None:
     in_cupti = inside[(inside["phase"] == "H2D") & (inside["bytes"] >= 32 << LOG2_SIZE >> 1)]
     measured, expected = _union_ns(copies, "H2D"), _union_ns(in_cupti, "H2D")
     print(f"{memory}: copy union {measured} ns, by CUPTI {expected} ns, ratio {measured / expected:.5f}")
-    assert measured == pytest.approx(expected, rel=0.01)
+    # the marks around a pageable copy include the staging of its first chunk, which CUPTI's record leaves out
+    assert measured == pytest.approx(expected, rel={"pinned": 0.01, "pageable": 0.05}[memory])
 
     for edge in ("start_ns", "end_ns"):
         found = np.sort(cupti[edge].to_numpy() + shift)

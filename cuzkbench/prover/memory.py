@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence as Parts
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuzkbench.device import RunDevice
-from cuzkbench.device.base import DeviceBuffer, HostBuffer, Stream
+from cuzkbench.device.base import DeviceBuffer, HostBuffer, Sequence, Stream
 from cuzkbench.device.base import Event as Mark
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.prover.handoff import Stopped
@@ -125,6 +126,35 @@ class Copies:
         """Give back what the policy itself made."""
 
 
+class Pinned(Copies):
+    """Memory that the bus reads directly. The pool's buffers come again and again, so each copy is a sequence."""
+
+    def __init__(self, device: RunDevice, stream: Stream, vector_bytes: int) -> None:
+        super().__init__(device, stream, vector_bytes)
+        self._sequences: dict[tuple[int, int], Sequence] = {}
+        self._launched: list[tuple[str, Sequence, int]] = []
+
+    def upload(self, scope: Scope, target: DeviceBuffer, source: np.ndarray, name: str) -> None:
+        """Launch one vector's copy; a worker has one target for each vector."""
+        key = (source.ctypes.data, source.nbytes)
+        if key not in self._sequences:
+
+            def copy(stream: Stream) -> None:
+                self.device.upload(stream, target, source, self.kind)
+
+            self._sequences[key] = self.device.sequence(self.stream, [copy], timed=scope.recorder.timing)
+        self._sequences[key].launch()
+        self._launched.append((name, self._sequences[key], source.nbytes))
+
+    def finish(self, scope: Scope) -> None:
+        """Block until all copies are done, and record them."""
+        self.stream.synchronize()
+        launched, self._launched = self._launched, []
+        for name, sequence, nbytes in launched:
+            for pair in pairwise(sequence.times_ns()):
+                scope.between(Phase.H2D, Lane.COPY_H2D, name, pair, self.stream.number, nbytes, self.kind)
+
+
 class Pageable(Copies):
     """Heap memory, copied as it is: the driver stages it through a bounce buffer."""
 
@@ -173,13 +203,13 @@ class Staged(Copies):
 
 POLICIES: dict[str, type[Copies]] = {
     "pageable": Pageable,
-    "pinned": Copies,
+    "pinned": Pinned,
     "registered": Registered,
     "staged": Staged,
 }
 
 
-def _split(array: np.ndarray) -> Sequence[np.ndarray]:
+def _split(array: np.ndarray) -> Parts[np.ndarray]:
     return np.array_split(array, STAGING_THREADS)
 
 
