@@ -227,7 +227,7 @@ def available_host_bytes() -> int | None:
     return free
 
 
-def check_fits(host_bytes: int, device_bytes: int, devices: Sequence[RunDevice]) -> None:
+def check_fits(host_bytes: int, device_bytes: int, devices: Parts[RunDevice]) -> None:
     """Raises MemoryError with the bytes needed (of each device) and available, before anything is allocated."""
     for device in devices:
         on_device = device.available_bytes()
