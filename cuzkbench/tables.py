@@ -14,15 +14,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cuzkbench.charts.palette import CAUSES, duration, rate
 from cuzkbench.events import GapCause
+from cuzkbench.words import CAUSES, NONE, duration, rate
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cuzkbench.logs.log import Log
 
-NONE = "–"
 FILE_WIDTH = 160  # columns where the output is no terminal
 
 
@@ -38,11 +37,6 @@ def show(*parts: RenderableType) -> None:
 def plain(text: object) -> Text:
     """Text as it is, no markup read in it, control characters shown as spaces."""
     return Text("".join(c if c.isprintable() or c == "\n" else " " for c in str(text)))
-
-
-def time(ns: float | None) -> str:
-    """A duration in the unit that reads best."""
-    return NONE if ns is None else duration(ns)
 
 
 def percent(share: float | None) -> str:
@@ -73,7 +67,7 @@ def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[Renderabl
                 if copy["gpu"] == gpu["gpu"]:
                     rates[copy["direction"]][copy["memory"]] = copy["gb_s"]
             name = title if len(measured) == 1 else f"{title}, GPU {gpu['gpu']}"
-            figures = {"device": log.device_name, "kernels of a partition": time(kernels.get(gpu["gpu"]))}
+            figures = {"device": log.device_name, "kernels of a partition": duration(kernels.get(gpu["gpu"]))}
             columns.append((name, figures | _figures(gpu, rates) | _proofs((log.trailer or {}).get("proofs"))))
     table = _table("", "figure")
     for name, _ in columns:
@@ -100,8 +94,8 @@ def _figures(gpu: Mapping[Any, Any], rates: Mapping[str, Mapping[str, float]]) -
         "lock utilisation": percent(gpu["lock_utilisation"]),
         "worker utilisation": percent(gpu["worker_utilisation"]),
         "hidden transfer": percent(gpu["hidden_transfer"]),
-        "cadence": time(gpu["cadence_ns"]),
-        "ideal cadence": time(gpu["ideal_cadence_ns"]),
+        "cadence": duration(gpu["cadence_ns"]),
+        "ideal cadence": duration(gpu["ideal_cadence_ns"]),
         "efficiency": percent(gpu["efficiency"]),
         "measured partitions": str(gpu["partitions"]),
     }
@@ -121,25 +115,25 @@ def explanation(answer: Mapping[str, Any]) -> list[RenderableType]:
     for gpu in answer["gpus"]:
         figures = _figures(gpu, gpu["bandwidth_gb_s"]) | _proofs(answer["proofs"])
         if gpu["prove_start_ms"]:
-            figures["prove_start, median"] = time(gpu["prove_start_ms"]["median"] * 1e6)
+            figures["prove_start, median"] = duration(gpu["prove_start_ms"]["median"] * 1e6)
         table = _table(f"GPU {gpu['gpu']}", "", "")
         for name, value in figures.items():
             table.add_row(name, value)
-        causes = _table(f"GPU {gpu['gpu']}: {time(gpu['idle_ns'])} idle", "idle", "share", "cause", "meaning")
+        causes = _table(f"GPU {gpu['gpu']}: {duration(gpu['idle_ns'])} idle", "idle", "share", "cause", "meaning")
         for cause, ns in gpu["causes"].items():
-            causes.add_row(time(ns), percent(ns / gpu["idle_ns"]), cause, GapCause[cause].meaning)
+            causes.add_row(duration(ns), percent(ns / gpu["idle_ns"]), cause, GapCause[cause].meaning)
         parts += [table, causes] if gpu["causes"] else [table]
     if answer["gpus"]:
         theories = _table("Theories", "theory", "verdict", "idle explained", "cadence if mended", "why")
         for theory in answer["theories"]:
-            figures = {name: time(theory[name]) for name in ("explained_idle_ns", "predicted_cadence_ns")}
+            figures = {name: duration(theory[name]) for name in ("explained_idle_ns", "predicted_cadence_ns")}
             theories.add_row(theory["name"], theory["verdict"], *figures.values(), plain(theory["why"]))
         parts.append(theories)
     if len(answer["jobs"]) > 1:
         jobs = _table("Jobs", "job", "partitions", "wall time", "proofs an hour")
         for job in answer["jobs"]:
             hourly = NONE if job["proofs_per_hour"] is None else f"{job['proofs_per_hour']:.1f}"
-            jobs.add_row(plain(job["job"]), str(job["partitions"]), time(job["wall_ns"]), hourly)
+            jobs.add_row(plain(job["job"]), str(job["partitions"]), duration(job["wall_ns"]), hourly)
         parts.append(jobs)
     return parts
 
@@ -150,11 +144,11 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
     for gpu in answer["gpus"]:
         if not gpu["window_ns"]:
             continue  # a warning says so
-        line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {time(gpu['window_ns'])}"
+        line = f"GPU {gpu['gpu']} computed {percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
         if gpu["idle_ns"]:
             cause, most = next(iter(gpu["causes"].items()))
-            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
-            line += f" and was idle for {time(gpu['idle_ns'])}, {share} of that waiting for {words}"
+            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]]
+            line += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
         lines.append(line + (f". In time: {gpu['course']}." if gpu["course"] else "."))
     for theory in answer["theories"] if answer["gpus"] else ():
         if theory["verdict"] == "supported":
@@ -164,7 +158,7 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
         lines.append(f"Rejected: {', '.join(rejected)}.")
     change = answer["best_change"]
     if change:
-        predicted = time(change["predicted_cadence_ns"])
+        predicted = duration(change["predicted_cadence_ns"])
         lines.append(
             f"The one change that gains most: {change['change']}; cadence {predicted}, {percent(change['gain'])} less."
         )
@@ -181,7 +175,7 @@ def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
         return parts
     table = _table("", "", "measured", "low", "middle", "high")
     predicted = answer["predicted"]
-    table.add_row("cadence", time(answer["measured_cadence_ns"]), *(time(ns) for ns in predicted["cadence_ns"]))
+    table.add_row("cadence", duration(answer["measured_cadence_ns"]), *(duration(ns) for ns in predicted["cadence_ns"]))
     table.add_row("kernel utilisation", "", *(percent(share) for share in predicted["kernel_utilisation"]))
-    table.add_row("prove_start", "", *(time(ms * 1e6) for ms in predicted["prove_start_ms"]))
+    table.add_row("prove_start", "", *(duration(ms * 1e6) for ms in predicted["prove_start_ms"]))
     return [*parts, table]

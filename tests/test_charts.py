@@ -16,7 +16,7 @@ from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.charts import timeline
 from cuzkbench.charts.lanes import marks, packed
 from cuzkbench.charts.lines import SLIDING
-from cuzkbench.charts.palette import CAUSES, PHASES, duration, rate, size
+from cuzkbench.charts.palette import CAUSES, PHASES
 from cuzkbench.events import GapCause, Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
@@ -297,15 +297,3 @@ def test_predicted_counts_hits_by_hand():
     fig = charts.predicted(table)
     assert "1 of 2" in fig.layout.title.subtitle.text
     assert [trace.name for trace in fig.data] == ["within 5%", "met", "missed"]
-
-
-@pytest.mark.parametrize(
-    ("ns", "words"),
-    [(0, "0 s"), (1, "1 ns"), (1500, "1.5 µs"), (999_600, "1 ms"), (1_753_000_000, "1.75 s"), (2e12, "2,000 s")],
-)
-def test_durations_in_words(ns, words):
-    assert duration(ns) == words.replace(" ", "\u00a0")
-
-
-def test_sizes_and_rates_in_words():
-    assert size(12_506_771_424) == "12.5\u00a0GB" and rate(0.0144) == "14.4\u00a0MB/s" and size(12) == "12\u00a0B"

@@ -124,3 +124,12 @@ def test_what_a_replay_needs() -> None:
         replay(log(row("KERNEL", 0, 5, 0, -1), row("KERNEL", 5, 9, 1, -1)))
     with pytest.raises(CannotReplay, match="no cadence"):
         replay(log(row("KERNEL", 0, 5, 0, 0), row("KERNEL", 5, 9, 1, 0, warmup=True)))
+
+
+def test_a_plan_of_another_version_is_a_lack_and_no_error() -> None:
+    # seen: RunPlan.from_mapping's ValueError ended `explain` on a log whose header names a knob of a later version
+    made = log(row("KERNEL", 0, 10, 0, 0), row("KERNEL", 20, 30, 1, 0), row("KERNEL", 40, 50, 2, 0), scale=MS)
+    strange = dataclasses.replace(made, header=made.header | {"plan": {"lock": "narrow", "colour": "blue"}})
+    with pytest.raises(CannotReplay, match="plan fields colour"):
+        replay(strange)
+    assert set(theories(strange)["verdict"]) == {"cannot tell"}

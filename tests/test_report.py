@@ -22,12 +22,12 @@ import pytest
 from cuzkbench import read, report
 from cuzkbench.analysis.explain import explain
 from cuzkbench.analysis.metrics import metrics
-from cuzkbench.charts.palette import duration
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.report import parts
 from cuzkbench.report.execute import PLOTLY, execute
 from cuzkbench.simulate import simulate
+from cuzkbench.words import duration
 from tests import handmade
 from tests.handmade import MS, row
 

@@ -104,7 +104,7 @@ def test_bounce_buffer_by_hand() -> None:
         5 * MS,
     ]
     assert set(found["verdict"][1:]) <= UNSEEN
-    assert "1.0 GB/s (header)" in found.iloc[0]["why"]
+    assert "1 GB/s (header)" in found.iloc[0]["why"]
 
 
 def test_single_worker_by_hand() -> None:

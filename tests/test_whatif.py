@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuzkbench.analysis.intervals import union
 from cuzkbench.analysis.replay import replay
-from cuzkbench.analysis.whatif import best_change, whatif
+from cuzkbench.analysis.whatif import GRID_WORKERS, best_change, grid, whatif
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.simulate import simulate
@@ -182,3 +183,29 @@ def test_ties_go_to_memory_and_health_has_no_change() -> None:
 def test_unknown_changes_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         whatif(simulate(RunPlan.named("fixed")), **changes)
+
+
+def test_grid_vs_whatif_of_each_change():
+    made = simulate(RunPlan.named("seed-case", device="model", seed=5))
+    cells = grid(made, resamples=4)
+    assert len(cells) == len(LOCKS) * len(MEMORIES) * len(GRID_WORKERS)
+    assert [cell["changes"] for cell in cells if cell["own"]] == [
+        {"lock": "narrow", "memory": "pageable", "workers": 2}
+    ]
+    for cell in cells[:: len(cells) // 9]:
+        alone = whatif(made, resamples=4, **cell["changes"])
+        assert {name: cell[name] for name in alone} == alone
+
+
+def test_lanes_of_a_grid_vs_the_run_itself():
+    made = simulate(RunPlan.named("fixed", device="model", seed=5))
+    own = next(cell for cell in grid(made, resamples=0) if cell["own"])
+    kernels = made.frame[made.frame["phase"] == "KERNEL"].groupby("partition", observed=True)
+    start, end = kernels["start_ns"].min().sort_values(), kernels["end_ns"].max().sort_values()
+    np.testing.assert_allclose(sorted(own["lanes"]["KERNEL"]), np.column_stack([start, end]) - start.iloc[1], atol=1e6)
+    uploads = made.frame[
+        made.frame["phase"] == "H2D"
+    ]  # a row begins when its copy is asked for, a lane when it is served
+    assert sum(end - begin for begin, end in own["lanes"]["H2D"]) == pytest.approx(
+        union(uploads["start_ns"], uploads["end_ns"]).measure, rel=1e-6
+    )

@@ -15,7 +15,7 @@ import pandas as pd
 
 from cuzkbench.analysis import intervals, rates
 from cuzkbench.analysis.reasons import Causes, Reason, Steps, sentences
-from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, Rows, Table, window
+from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, Rows, Table, once, window
 from cuzkbench.events import GapCause, Memory, Phase
 from cuzkbench.logs.log import Log
 
@@ -42,6 +42,7 @@ class _Pieces(NamedTuple):
     other: np.ndarray
 
 
+@once
 def gaps(
     log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
 ) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cuzkbench.analysis import intervals, rates
 from cuzkbench.analysis.intervals import Intervals
-from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, OPERATIONS, Rows, Table, window
+from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, OPERATIONS, Rows, Table, once, window
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
 
@@ -32,6 +32,7 @@ _SPENT = {
 _NEVER = np.iinfo(np.int64).max
 
 
+@once
 def metrics(
     log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
 ) -> pd.DataFrame:
@@ -192,6 +193,7 @@ def _nullable(values: np.ndarray, known: np.ndarray) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
 
 
+@once
 def partitions(log: Log) -> pd.DataFrame:
     """One row a partition, in the order of run, job and partition; instants that the log does not hold are NA."""
     return _partitions(log, Table.of(log))
@@ -254,6 +256,7 @@ def _stated(log: Log, table: Table) -> pd.Series:
     return pd.Series(values, table.rows.who[here]).groupby(level=0).last()
 
 
+@once
 def bandwidth(
     log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
 ) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cuzkbench import words
 from cuzkbench.analysis.intervals import Merged, Owned
 from cuzkbench.analysis.rates import LineRate
 from cuzkbench.analysis.rows import CODE
@@ -125,4 +126,4 @@ def _stage(step: int, steps: Steps, rates: Mapping[Phase, LineRate]) -> str:
     found = steps.bytes[step] / (steps.end[step] - steps.start[step])
     assumed = ", assumed" if rate.source == "assumed" else ""
     memory = _MEMORIES[steps.kind[step]].lower()
-    return f"{memory} {doing} {found:.3g} GB/s, {rate.gb_s:.3g} GB/s expected{assumed}"
+    return words.spaced(f"{memory} {doing} {words.rate(found)}, {words.rate(rate.gb_s)} expected{assumed}")

@@ -19,7 +19,7 @@ import pandas as pd
 from cuzkbench.analysis import intervals
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.rates import LineRate, line_rate
-from cuzkbench.analysis.rows import KIND, Rows, Table
+from cuzkbench.analysis.rows import KIND, Rows, Table, once
 from cuzkbench.costs import Work
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
@@ -137,6 +137,7 @@ def outcome(spans: list[Span], work: Work, warm: int | Sequence[bool]) -> Outcom
     )
 
 
+@once
 def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None) -> Replay:
     """The log as input; `rate` in GB/s overrides the line rate. Raises CannotReplay with what the log lacks.
 
@@ -159,7 +160,7 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     measured = Outcome(figures["cadence_ns"].mean(), 1 - idle / max(1, window), idle, window, starts)
 
     life = _Life(table.rows, proofs)
-    plan = RunPlan.from_mapping(log.header["plan"]) if log.header["plan"] else None
+    plan = _plan(log)
     lock, memory = (plan.lock, plan.memory) if plan else _policies(life)
     emulated = log.kind == "emulated"  # its bus takes turns copy by copy
     listed = stages(lock, memory)
@@ -189,6 +190,24 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         line_rate(log, table.rows, Phase.H2D, rate),
         measured,
     )
+
+
+def _plan(log: Log) -> RunPlan | None:
+    try:
+        return RunPlan.from_mapping(log.header["plan"]) if log.header["plan"] else None
+    except (TypeError, ValueError) as unknown:  # of another version, or no plan at all
+        raise CannotReplay(f"its plan cannot be read: {unknown}") from None
+
+
+def beginning(log: Log, most: int = 200) -> Replay:
+    """The replay of a log's first partitions, for answers that need many runs of it, and its own run checked.
+
+    Raises CannotReplay.
+    """
+    ends = np.sort(partitions(log)["completion_ns"].dropna().to_numpy(np.int64))
+    run = replay(log, end_ns=int(ends[most - 1]) if len(ends) > most else None)
+    run.own()
+    return run
 
 
 class _Life:

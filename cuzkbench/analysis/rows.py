@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -13,6 +17,8 @@ from cuzkbench.analysis.intervals import Intervals
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
 
+P = ParamSpec("P")
+T = TypeVar("T")
 CODE: dict[Phase, int] = {phase: code for code, phase in enumerate(Phase)}
 KIND: dict[Memory, int] = {memory: code for code, memory in enumerate(Memory)}
 COPIES = (Phase.H2D, Phase.D2H)
@@ -93,6 +99,31 @@ class Table:
         )
         active = rows.among(OPERATIONS) | ((rows.gpu >= 0) & rows.among(ON_WORKER))
         return cls(rows, pd.DataFrame(named), tuple(int(gpu) for gpu in np.unique(rows.gpu[active])))
+
+
+_ANSWERS: WeakKeyDictionary[Log, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def once(answer: Callable[Concatenate[Log, P], T]) -> Callable[Concatenate[Log, P], T]:
+    """The same function, computed once for each log and arguments: a Log never changes.
+
+    Every caller gets a frame of its own, which pandas copies when it is written to.
+    """
+
+    signature = inspect.signature(answer)
+
+    @functools.wraps(answer)
+    def known(log: Log, *args: P.args, **kwargs: P.kwargs) -> T:
+        answers = _ANSWERS.setdefault(log, {})
+        bound = signature.bind(log, *args, **kwargs)
+        bound.apply_defaults()
+        key = answer, *bound.args[1:]
+        if key not in answers:
+            answers[key] = answer(log, *args, **kwargs)
+        found = answers[key]
+        return found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
+
+    return known
 
 
 def window(rows: Rows, start_ns: int | None = None, end_ns: int | None = None) -> tuple[int, int]:

@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis.replay import CannotReplay, Outcome, Replay, replay
+from cuzkbench.analysis.rows import once
 from cuzkbench.costs import Work
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.simulate import Shape
 from cuzkbench.stages import Stage
+from cuzkbench.words import duration, rate, spaced, workers
 
 SUPPORTED_FROM, REJECTED_BELOW, HEALTHY_FROM = 0.03, 0.01, 0.95
 VERDICTS = ("supported", "cannot tell", "rejected")
@@ -70,13 +72,13 @@ def _bounce_buffer(run: Replay) -> Mend:
         return Mend(None, None, "the log does not say from which memory the uploads came")
     if Memory.PAGEABLE not in kinds:
         return Mend(run.shape, run.work, "no copy is from pageable memory")
-    words = f"pageable copies at the line rate of {run.rate.gb_s:.1f} GB/s ({run.rate.source})"
-    return Mend(run.shape, run.mended(run.at_line_rate(Memory.PAGEABLE)), words)
+    words = f"pageable copies at the line rate of {rate(run.rate.gb_s)} ({run.rate.source})"
+    return Mend(run.shape, run.mended(run.at_line_rate(Memory.PAGEABLE)), spaced(words))
 
 
 def _single_worker(run: Replay) -> Mend:
     more = run.shape.workers + 1
-    return Mend(run.shape.with_workers(more), run.work, f"{more} workers a GPU instead of {run.shape.workers}")
+    return Mend(run.shape.with_workers(more), run.work, f"{workers(more)} a GPU instead of {run.shape.workers}")
 
 
 def _synthesis_starved(run: Replay) -> Mend:
@@ -101,6 +103,7 @@ MENDS: dict[str, Callable[[Replay], Mend]] = {
 }
 
 
+@once
 def theories(
     log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
 ) -> pd.DataFrame:
@@ -136,9 +139,9 @@ def _judge(run: Replay, own: Outcome | str, name: str, evidence: list[dict[str, 
     predicted = round(mended.cadence_ns * run.measured.cadence_ns / own.cadence_ns)
     why = (
         f"{mend.words}: idle falls by {max(0.0, share):.1%} of the window, "
-        f"cadence from {run.measured.cadence_ns / 1e9:.3g} to {predicted / 1e9:.3g} s"
+        f"cadence from {duration(run.measured.cadence_ns)} to {duration(predicted)}"
     )
-    return Verdict(name, verdict, max(0, round(share * run.measured.window_ns)), predicted, why, evidence)
+    return Verdict(name, verdict, max(0, round(share * run.measured.window_ns)), predicted, spaced(why), evidence)
 
 
 def _compute_bound(run: Replay) -> Verdict:
@@ -170,15 +173,15 @@ def _evidence(log: Log, name: str) -> list[dict[str, Any]]:
 
     if name == "bounce-buffer":
         rows = (phase == Phase.H2D) & (frame["memory"] == Memory.PAGEABLE) & (took > 0)
-        rate = float((frame["bytes"][rows] / took[rows]).median()) if rows.any() else None
-        return fact("median rate of pageable copies", rows, rate, "GB/s")
+        median = float((frame["bytes"][rows] / took[rows]).median()) if rows.any() else None
+        return fact("median rate of pageable copies", rows, median, "GB/s")
     if name in ("lock-covers-cpu", "lock-covers-transfer"):
         cpu = [Phase.PREP, Phase.ALLOC, Phase.STAGE, Phase.FINISH]
         rows = phase.isin(cpu if name == "lock-covers-cpu" else [Phase.H2D, Phase.D2H]) & _under_lock(frame)
         return fact("under the lock", rows) + fact("waiting for the lock", phase == Phase.LOCK_WAIT)
     if name == "single-worker":
-        workers = frame[phase == Phase.KERNEL].groupby("gpu", observed=True)["worker"].nunique()
-        return [{"what": "workers a GPU", "value": int(workers.max()), "unit": "1", "rows": []}] if len(workers) else []
+        used = frame[phase == Phase.KERNEL].groupby("gpu", observed=True)["worker"].nunique()
+        return [{"what": "workers a GPU", "value": int(used.max()), "unit": "1", "rows": []}] if len(used) else []
     if name == "synthesis-starved":
         return fact("synthesis", phase == Phase.SYNTHESIS)
     return fact("waiting for or making host buffers", phase == Phase.ALLOC)

@@ -8,19 +8,23 @@ measured cadence of the changed plan.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cuzkbench.analysis.replay import CannotReplay, Replay, replay
+from cuzkbench.analysis.replay import CannotReplay, Replay, beginning, replay
 from cuzkbench.costs import Work
 from cuzkbench.events import Memory
 from cuzkbench.logs.log import Log
-from cuzkbench.simulate import Shape
+from cuzkbench.simulate import Shape, simulate_core
 from cuzkbench.stages import LOCKS, MEMORIES, stages
+from cuzkbench.words import rate, spaced
 
 RESAMPLES = 30
 LEAST_GAIN = 0.01  # a change that gains less is none
+GRID_WORKERS = (1, 2, 3, 4)
+GRID_PARTITIONS = 40  # of a log behind a grid, which is hundreds of runs
 CHANGES = ("memory", "lock", "workers", "synthesis_workers", "link_gb_s")
 
 
@@ -52,21 +56,55 @@ def whatif(
         shape, work, words = apply(run, **changes)
     except (CannotReplay, Unsupported) as lack:
         return out | {"why": str(lack)}
-    middle = run.run(shape, work)
+    return out | {"predicted": _predict(run, shape, work, resamples, seed), "supported": True, "why": words}
+
+
+def _predict(run: Replay, shape: Shape, work: Work, resamples: int, seed: int) -> dict[str, list[Any]]:
+    """Low, middle and high of each figure under a changed shape and work."""
     rng = np.random.default_rng(seed)
     measured = [k for k, warm in enumerate(run.warmup) if not warm]
-    drawn = [middle]
+    drawn = [run.run(shape, work)]
     for _ in range(resamples):
         chosen = list(range(len(run.warmup)))
         for k, other in zip(measured, rng.choice(measured, len(measured)).tolist(), strict=True):
             chosen[k] = other
         drawn.append(run.run(shape, work, chosen))
-    predicted = {
+    return {
         "cadence_ns": _interval([o.cadence_ns for o in drawn], round),
         "kernel_utilisation": _interval([o.utilisation for o in drawn], float),
         "prove_start_ms": _interval([o.prove_start_ns / 1e6 for o in drawn], float),
     }
-    return out | {"predicted": predicted, "supported": True, "why": words}
+
+
+def grid(log: Log, resamples: int = RESAMPLES, seed: int = 0) -> list[dict[str, Any]]:
+    """`whatif` of every lock, memory policy and number of workers, of the log's first partitions.
+
+    Each is the mapping of `whatif` with `own`, whether the log's run was so, and `lanes`: when kernels and uploads
+    would run, (start, end) in ns since the first measured kernel. Raises CannotReplay with what the log lacks.
+    """
+    run = beginning(log, GRID_PARTITIONS)
+    out = []
+    for lock, memory, workers in itertools.product(LOCKS, MEMORIES, GRID_WORKERS):
+        changes = {"lock": lock, "memory": memory, "workers": workers}
+        own = changes == {"lock": run.lock, "memory": run.memory, "workers": run.shape.workers}
+        cell = {"changes": changes, "own": own, "measured_cadence_ns": round(run.measured.cadence_ns)}
+        try:
+            shape, work, words = apply(run, **changes)
+        except Unsupported as lack:
+            out.append(cell | {"predicted": None, "supported": False, "why": str(lack)})
+            continue
+        predicted = _predict(run, shape, work, resamples, seed)
+        out.append(cell | {"predicted": predicted, "supported": True, "why": words, "lanes": _lanes(run, shape, work)})
+    return out
+
+
+def _lanes(run: Replay, shape: Shape, work: Work) -> dict[str, list[tuple[int, int]]]:
+    spans = [span for span in simulate_core(shape, work) if span.gpu == 0 and span.name in ("kernels", "upload")]
+    kernels = [(s.granted + work.lead_ns[s.partition], s.partition) for s in spans if s.name == "kernels"]
+    origin = sorted(kernels)[min(sum(run.warmup), len(kernels) - 1)][0]
+    made = [(start - origin, start + work.extent_ns[k] - origin) for start, k in kernels]
+    copies = [(span.granted - origin, span.end - origin) for span in spans if span.name == "upload"]
+    return {"KERNEL": made, "H2D": copies}
 
 
 def _interval(values: list[float], kind: Any) -> list[Any]:
@@ -102,14 +140,12 @@ def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
             raise Unsupported("the log does not say from which memory its copies came")
         else:
             work = run.mended(run.at_line_rate(MEMORIES[run.memory]))
-            rate = run.rate
-            words = (
-                f"{run.memory} copies at the line rate of {rate.gb_s:.1f} GB/s ({rate.source}), the rest as in the log"
-            )
+            line = f"{rate(run.rate.gb_s)} ({run.rate.source})"
+            words = spaced(f"{run.memory} copies at the line rate of {line}, the rest as in the log")
     if "link_gb_s" in changes:
         link = float(changes["link_gb_s"])
         copies = [tuple(round(copy.bytes / link) for copy in upload) for upload in run.copies]
-        work, words = run.mended(copies), f"every copy at {link:g} GB/s, the rest as in the log"
+        work, words = run.mended(copies), spaced(f"every copy at {rate(link)}, the rest as in the log")
     shape = run.shape.with_workers(changes.get("workers", run.shape.workers), changes.get("synthesis_workers"))
     return dataclasses.replace(shape, stages=stages(lock, memory)), work, words
 

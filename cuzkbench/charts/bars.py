@@ -14,24 +14,10 @@ from cuzkbench.analysis.metrics import metrics
 from cuzkbench.analysis.theories import REJECTED_BELOW, SUPPORTED_FROM
 from cuzkbench.analysis.theories import theories as tested
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import (
-    CAUSES,
-    INK,
-    MEMORIES,
-    SOFT,
-    Paint,
-    axis,
-    duration,
-    figure,
-    marker,
-    mute,
-    rate,
-    rate_unit,
-    size,
-    wrapped,
-)
+from cuzkbench.charts.palette import CAUSES, INK, MEMORIES, SOFT, Paint, axis, figure, marker, mute, wrapped
 from cuzkbench.events import GapCause, Memory
 from cuzkbench.logs.log import Log
+from cuzkbench.words import duration, rate, rate_unit, size
 
 _ROW_PX = 36
 _VERDICTS = {

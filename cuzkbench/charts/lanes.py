@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis.intervals import Intervals, union
-from cuzkbench.charts.palette import PHASES, Paint, duration, rate, size
+from cuzkbench.charts.palette import PHASES, Paint
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.log import Log
+from cuzkbench.words import duration, rate, size
 
 # kinds of lane, top to bottom; workers follow from WORKER on, what no GPU worker does comes last
 COMPUTE, COPY_IN, COPY_OUT, LOCK, WORKER = 0, 1, 2, 3, 4

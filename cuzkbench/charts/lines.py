@@ -8,29 +8,16 @@ import plotly.graph_objects as go
 
 from cuzkbench.analysis.intervals import overlap, union
 from cuzkbench.analysis.metrics import metrics, partitions
-from cuzkbench.analysis.replay import CannotReplay, replay
+from cuzkbench.analysis.replay import CannotReplay, beginning
 from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.whatif import apply
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import (
-    INK,
-    PHASES,
-    RULE,
-    SERIES,
-    SOFT,
-    axis,
-    duration,
-    figure,
-    mute,
-    percent,
-    rate,
-    rate_unit,
-    wrapped,
-)
+from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, figure, mute, wrapped
 from cuzkbench.charts.timeline import measured
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.stages import LOCKS
+from cuzkbench.words import duration, percent, rate, rate_unit
 
 POINTS = 400  # of a utilisation curve
 SLIDING = 12  # windows that a curve's sliding window goes into the run
@@ -123,11 +110,8 @@ def whatif(log: Log) -> go.Figure:
     gives a figure that says why.
     """
     title = f"{log.title}: what if the link were faster"
-    ends = np.sort(partitions(log)["completion_ns"].dropna().to_numpy(np.int64))
-    part = int(ends[REPLAYED - 1]) if len(ends) > REPLAYED else None
     try:
-        run = replay(log, end_ns=part)
-        run.own()
+        run = beginning(log, REPLAYED)
     except CannotReplay as lack:
         return mute(figure(title, log.labels, f"This log cannot say: {lack}.", legend=False))
     done, uploads = partitions(log), log.frame[log.frame["phase"] == Phase.H2D]
@@ -138,7 +122,7 @@ def whatif(log: Log) -> go.Figure:
     own = float(uploads["bytes"].sum() / max(union(uploads["start_ns"], uploads["end_ns"]).measure, 1))
     links = np.geomspace(min(knee / 6, own / 1.5), 8 * knee, 15)
     says = "All copies at one rate, other stages as in the log. Left of the knee transfer takes longer than compute."
-    says += f" From the first {REPLAYED} partitions." if part else ""
+    says += f" From the first {REPLAYED} partitions." if len(done) > REPLAYED else ""
     fig = figure(title, log.labels, says, height=300)
     two = max(2, run.shape.workers)
     policies = [*((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash"), ("narrow", 1, "dot")]

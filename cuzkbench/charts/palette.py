@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from cuzkbench import words
 from cuzkbench.events import GapCause, Memory, Phase
 
 
@@ -44,24 +45,25 @@ PHASES: dict[Phase, Paint] = {
     Phase.COUNTER: Paint("#000000", "counter"),
 }
 # hue: the phase that the GPU waits for, where there is one; hatch: the family, / bus, x lock, \ CPU, - input
-CAUSES: dict[GapCause, Paint] = {
-    GapCause.SLOW_TRANSFER: Paint("#D55E00", "a slow transfer", "/"),
-    GapCause.TRANSFER: Paint("#0072B2", "a transfer at line rate", "/"),
-    GapCause.LINK_CONTENTION: Paint("#56B4E9", "a shared link", "/"),
-    GapCause.LOCKED_CPU: Paint("#E69F00", "lock held over CPU work", "x"),
-    GapCause.LOCKED_TRANSFER: Paint("#004B77", "lock held over a transfer", "x"),
-    GapCause.LOCKED_SLOW_TRANSFER: Paint("#A63A00", "lock held over a slow transfer", "x"),
-    GapCause.LOCKED_OTHER: Paint("#57606A", "lock held, why unknown", "x"),
-    GapCause.CPU_PREP: Paint("#E69F00", "CPU preparation", "\\"),
-    GapCause.CPU_FINISH: Paint("#6B5D00", "CPU finish", "\\"),
-    GapCause.STAGING: Paint("#E8A0BF", "a staging copy", "\\"),
-    GapCause.WORKERS_BUSY: Paint("#9C8B6E", "a free worker", "\\"),
-    GapCause.SYNTHESIS_STARVED: Paint("#8C6BB1", "synthesis", "-"),
-    GapCause.ALLOCATION: Paint("#882255", "a host buffer", "-"),
-    GapCause.LAUNCH_OR_SYNC: Paint("#A9B1B8", "launch or synchronisation", "|"),
-    GapCause.HOST_WAIT: Paint("#57606A", "a blocked host thread", "|"),
-    GapCause.UNATTRIBUTED: Paint("#111111", "something unknown", "."),
+_CAUSES: dict[GapCause, tuple[str, str]] = {
+    GapCause.SLOW_TRANSFER: ("#D55E00", "/"),
+    GapCause.TRANSFER: ("#0072B2", "/"),
+    GapCause.LINK_CONTENTION: ("#56B4E9", "/"),
+    GapCause.LOCKED_CPU: ("#E69F00", "x"),
+    GapCause.LOCKED_TRANSFER: ("#004B77", "x"),
+    GapCause.LOCKED_SLOW_TRANSFER: ("#A63A00", "x"),
+    GapCause.LOCKED_OTHER: ("#57606A", "x"),
+    GapCause.CPU_PREP: ("#E69F00", "\\"),
+    GapCause.CPU_FINISH: ("#6B5D00", "\\"),
+    GapCause.STAGING: ("#E8A0BF", "\\"),
+    GapCause.WORKERS_BUSY: ("#9C8B6E", "\\"),
+    GapCause.SYNTHESIS_STARVED: ("#8C6BB1", "-"),
+    GapCause.ALLOCATION: ("#882255", "-"),
+    GapCause.LAUNCH_OR_SYNC: ("#A9B1B8", "|"),
+    GapCause.HOST_WAIT: ("#57606A", "|"),
+    GapCause.UNATTRIBUTED: ("#111111", "."),
 }
+CAUSES = {cause: Paint(colour, words.CAUSES[cause], hatch) for cause, (colour, hatch) in _CAUSES.items()}
 MEMORIES: dict[Memory, str] = {
     Memory.PAGEABLE: "#D55E00",
     Memory.PINNED: "#0072B2",
@@ -87,39 +89,6 @@ def marker(paint: Paint, **more: Any) -> dict[str, Any]:
         return {"color": paint.colour, "line": {"color": paint.colour, "width": 0.5}} | more
     pattern = {"shape": paint.hatch, "fgcolor": paint.colour, "bgcolor": "#FFFFFF", "size": 6, "solidity": 0.45}
     return {"color": paint.colour, "pattern": pattern, "line": {"color": paint.colour, "width": 1}} | more
-
-
-def duration(ns: float) -> str:
-    """Nanoseconds in words, three digits: 1.75 s, 12.3 ms, 45 µs."""
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if abs(ns) >= scale * 0.9995:
-            return f"{ns / scale:.3g}\u00a0{unit}" if abs(ns) < 999.5 * scale else f"{ns / scale:,.0f}\u00a0{unit}"
-    return f"{ns:.0f}\u00a0ns" if ns else "0\u00a0s"
-
-
-def size(count: float) -> str:
-    """Bytes in words, decimal units as the link rates: 12.5 GB, 131 kB."""
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= scale:
-            return f"{count / scale:.3g}\u00a0{unit}"
-    return f"{count:.0f}\u00a0B"
-
-
-def rate(gb_s: float) -> str:
-    """Bytes a nanosecond, which is GB/s, in the unit that reads best: an emulated link moves megabytes."""
-    return f"{size(gb_s * 1e9)}/s"
-
-
-def rate_unit(gb_s: float) -> tuple[float, str]:
-    """What to multiply GB/s with, and the unit then, for an axis that reaches this far."""
-    return (1.0, "GB/s") if gb_s >= 0.5 else (1e3, "MB/s")
-
-
-def percent(share: float | None) -> str:
-    """Whole percent; near 100 % with one digit, rounded down, so that 100 % is said of the whole only."""
-    if share is None or share != share:
-        return "–"
-    return f"{share:.0%}" if share < 0.985 or share >= 1 else f"{int(share * 1000) / 10}%"
 
 
 def wrapped(text: object, width: int = 56) -> str:

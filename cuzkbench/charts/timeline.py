@@ -32,9 +32,10 @@ from cuzkbench.charts.lanes import (
     places,
     tracks,
 )
-from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, duration, figure, marker, on, percent, wrapped
+from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, figure, marker, on, wrapped
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
+from cuzkbench.words import duration, percent
 
 EXACT_MARKS = 5_000
 WINDOW_MARKS = 1_200  # in the exact panel under a heatmap

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from cuzkbench.words import workers
+
 
 @dataclass(frozen=True, eq=False)
 class Log:
@@ -60,7 +62,7 @@ class Log:
         if plan.get("preset"):
             return str(plan["preset"])
         if plan:
-            return f"{plan.get('lock')} lock, {plan.get('memory')}, {plan.get('workers')} workers"
+            return f"{plan.get('lock')} lock, {plan.get('memory')}, {workers(plan.get('workers'))}"
         return Path(self.path).name if self.path else str(self.header["run"])
 
     def save(self, path: str | Path) -> None:

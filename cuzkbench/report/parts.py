@@ -18,10 +18,10 @@ from IPython.display import HTML
 from cuzkbench import report
 from cuzkbench.analysis.metrics import bandwidth, metrics
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import CAUSES, duration, percent, rate, size
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
+from cuzkbench.words import CAUSES, duration, percent, rate, size
 
 _HOST = ("cpu", "cores", "memory_bytes", "os", "python")
 Answer = Mapping[str, Any]  # what `analysis.explain` says of a log
@@ -56,7 +56,7 @@ def verdict(answer: Answer) -> str:
         text = f"{who} computed {percent(gpu['kernel_utilisation'])} of {duration(gpu['window_ns'])}"
         if gpu["idle_ns"] > SMALL_IDLE * gpu["window_ns"]:
             cause, most = next(iter(gpu["causes"].items()))
-            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]].words
+            share, words = percent(most / gpu["idle_ns"]), CAUSES[GapCause[cause]]
             text += f" and was idle for {duration(gpu['idle_ns'])}, {share} of that waiting for {words}"
         text += f": {gpu['course']}" if len(gpu["stretches"]) > 1 else ""
         sentences.append(text)
