@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cuzkbench.plan import RunPlan
 
 if TYPE_CHECKING:
+    from cuzkbench.live import Live
     from cuzkbench.logs.log import Log
     from cuzkbench.progress import Progress
 
@@ -27,24 +29,52 @@ def plan_of(knobs: Mapping[str, Any]) -> RunPlan:
     return RunPlan.named(**chosen) if "preset" in chosen else RunPlan(**chosen)
 
 
-def run(plan: RunPlan, path: str | Path | None = None, progress: Progress | None = None) -> Log:
+def run(
+    plan: RunPlan, path: str | Path | None = None, progress: Progress | None = None, *, live: bool | None = None
+) -> Log:
     """Run a plan and return its log, which is also written to `path` (.jsonl or .parquet) where one is given.
 
-    Raises ValueError, MemoryError and OSError before anything is written; `prover.scheduler.RunFailed`, or
-    KeyboardInterrupt after Ctrl-C, with what was finished in the file.
+    In a notebook a Gantt chart grows meanwhile, unless `live` is False or `progress` is given. Stopping the kernel (or
+    Ctrl-C) lets the workers finish their partitions, writes the log of what was finished and raises
+    `prover.scheduler.RunInterrupted`, a KeyboardInterrupt, so that no later cell runs; its message and `.path` say
+    which file to `cuzkbench.read`. A failing run likewise raises `RunFailed`. Raises ValueError, MemoryError and
+    OSError before anything is written.
     """
     if plan.device == "model":
         return _simulated(plan, path)
     from cuzkbench.logs import read
-    from cuzkbench.prover.scheduler import run_plan
+    from cuzkbench.prover.scheduler import RunFailed, RunInterrupted, run_plan
 
     def convert(native: Path, final: Path) -> None:
         read(native).save(final)
 
-    if path is not None:
-        return read(run_plan(plan, Path(path), progress, convert=convert))
-    with tempfile.TemporaryDirectory(prefix="cuzkbench-") as folder:
-        return dataclasses.replace(read(run_plan(plan, Path(folder) / "run.jsonl", progress)), path=None)
+    view = _view(plan) if (progress is None if live is None else live) else None
+    hooks = {"on_header": view.header, "on_event": view.events} if view else {}
+    folder = None if path is not None else Path(tempfile.mkdtemp(prefix="cuzkbench-"))
+    file = Path(path) if folder is None else folder / "run.jsonl"
+    try:
+        log = read(run_plan(plan, file, progress or (view.progress if view else None), convert=convert, **hooks))
+    except (RunFailed, RunInterrupted) as early:  # their message names the file, so it stays
+        if view:
+            view.end(f"ended early, what was finished: cuzkbench.read({str(early.path)!r})")
+        raise
+    except BaseException:
+        if folder:
+            shutil.rmtree(folder)
+        raise
+    if view:
+        view.end(f"done, {len(log.frame):,} rows")
+    if folder:
+        shutil.rmtree(folder)
+        return dataclasses.replace(log, path=None)
+    return log
+
+
+def _view(plan: RunPlan) -> Live | None:
+    """The picture that grows, where a notebook can show it."""
+    from cuzkbench import live
+
+    return live.Live(plan) if live.in_notebook() else None
 
 
 def _simulated(plan: RunPlan, path: str | Path | None) -> Log:

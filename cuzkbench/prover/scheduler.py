@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
@@ -39,6 +39,18 @@ class RunFailed(RuntimeError):
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(f"{message}; the log of what was finished: {path}")
         self.path = path
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A run ended by Ctrl-C, or by a notebook's stop button; `path` is the log of what was finished by then."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the run was interrupted; the log of what was finished: {path}")
+        self.path = path
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: that the run was stopped, and where its log is, instead of where it was just then."""
+        return [f"Interrupted. What was finished: cuzkbench.read({str(self.path)!r})"]
 
 
 class Run:
@@ -161,19 +173,21 @@ def run_plan(
     progress: Progress | None = None,
     *,
     convert: Callable[[Path, Path], None] | None = None,
+    on_header: Callable[[Mapping[str, Any]], None] | None = None,
     on_event: Callable[[Sequence[Event]], None] | None = None,
 ) -> Path:
     """Run a plan on its device and write the log to `path`, which ends in .jsonl, or in .parquet with a `convert`.
 
     `progress(stage, done, total)` is called a few times a second; `convert(jsonl, path)` makes the final file from the
-    JSON Lines written beside it; `on_event` gets each batch of rows. Raises ValueError, OSError and MemoryError before
-    anything is written; RunFailed, or KeyboardInterrupt after Ctrl-C, with a log of what was finished.
+    JSON Lines written beside it; `on_header` gets the header, then `on_event` each batch of rows. Raises ValueError,
+    OSError and MemoryError before anything is written; RunFailed, or RunInterrupted after Ctrl-C, with a log of what
+    was finished.
     """
     native = _native_path(path, convert)
     failure: BaseException | None = None
     try:
         with ExitStack() as stack:
-            failure = _run(plan, native, progress or _silent, on_event, stack)
+            failure = _run(plan, native, progress or _silent, on_header, on_event, stack)
     except Exception as error:
         if failure is None:
             raise
@@ -183,6 +197,8 @@ def run_plan(
         native.unlink()
     if isinstance(failure, Exception):
         raise RunFailed(f"{type(failure).__name__}: {failure}", path) from failure
+    if isinstance(failure, KeyboardInterrupt):
+        raise RunInterrupted(path) from failure
     if failure is not None:
         raise failure
     return path
@@ -209,6 +225,7 @@ def _run(
     plan: RunPlan,
     path: Path,
     progress: Progress,
+    on_header: Callable[[Mapping[str, Any]], None] | None,
     on_event: Callable[[Sequence[Event]], None] | None,
     stack: ExitStack,
 ) -> BaseException | None:
@@ -238,7 +255,10 @@ def _run(
     recorder = Recorder(
         run_id(plan), timing=plan.timing, device_clock=first.event_clock, ranges=first.ranges, on_event=on_event
     )
-    recorder.open(path, header(plan, devices, work, emulations, rates))
+    opening = header(plan, devices, work, emulations, rates)
+    if on_header is not None:
+        on_header(opening)
+    recorder.open(path, opening)
     run = Run(plan, work, workers, pool, recorder)
     try:
         run.run(progress)

@@ -1,0 +1,144 @@
+"""A run as it goes on, in a notebook: the rows that the recorder has written so far become a Gantt chart that grows.
+
+Drawing happens on the thread that called `run`, while it polls: at most twice a second, never for more than a fiftieth
+of its time, and of the latest MARKS marks only, so that the run does not wait for its picture. `charts.gantt` of the
+log that comes back has all marks and says what the GPU waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cuzkbench.charts.palette import PHASES, axis, figure, marker
+from cuzkbench.events import Event, Phase
+from cuzkbench.plan import RunPlan
+
+MARKS = 1_200  # in one picture: 5 to 8 ms of Python
+REDRAW_S = 0.5
+IDLE_SHARE = 50  # waits this many times as long as the last drawing took
+_LANES = {Phase.KERNEL: "GPU compute", Phase.H2D: "upload", Phase.D2H: "download", Phase.LOCK_HOLD: "GPU lock"}
+_FEEDING = {Phase.SYNTHESIS: "synthesis", Phase.VERIFY: "verification"}
+_LANE_PX = 28
+
+
+class Mark(NamedTuple):
+    """One bar: its phase, the lanes that show it, seconds from the start, and what it says on hovering."""
+
+    phase: Phase
+    lanes: tuple[str, ...]
+    start: float
+    length: float
+    told: str
+
+
+def in_notebook() -> bool:
+    """Whether this process is a kernel with a front end that shows displays, as in JupyterLab; imports nothing."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class Live:
+    """The picture of one run; its methods are the callbacks that `prover.scheduler.run_plan` takes."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        from IPython.display import display
+
+        self.drawn = 0
+        self._title = plan.preset or f"{plan.lock} lock, {plan.memory}, {plan.workers} workers"
+        self._words = "getting ready"
+        self._batches: deque[Sequence[Event]] = deque()  # filled by the log's writer thread
+        self._marks: deque[Mark] = deque(maxlen=MARKS)
+        self._seen = 0
+        self._lanes: list[str] = []
+        self._labels: list[str] = []
+        self._several = plan.gpus > 1
+        self._thread = threading.get_ident()
+        self._next = 0.0
+        self._handle = display(self._picture(), raw=True, display_id=True)
+
+    def header(self, header: Mapping[str, Any]) -> None:
+        """The log's header: its labels, and the lanes of its resolved plan, so that they keep their places."""
+        plan = RunPlan.from_mapping(header["plan"])
+        self._labels = list(header["labels"])
+        lanes = []
+        for gpu in range(plan.gpus):
+            lanes += [self._named(gpu, words) for words in _LANES.values()]
+            lanes += [self._named(gpu, f"worker {gpu * plan.workers + worker}") for worker in range(plan.workers)]
+        self._lanes = [*lanes, *_FEEDING.values()]
+
+    def events(self, batch: Sequence[Event]) -> None:
+        """Rows that were written; kept until the next drawing."""
+        self._batches.append(batch)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Say how far the run is and draw, if it is time and this is the run's main thread."""
+        if threading.get_ident() != self._thread:
+            return
+        if what == "partitions":
+            self._words = f"{done} of {total} partitions proved, warm-up counted"
+        elif what != "synthesis":
+            self._words = f"{what}: {done} of {total}"
+        if time.perf_counter() >= self._next:
+            self.draw()
+
+    def end(self, words: str) -> None:
+        """The last picture, which stays."""
+        self._words = words
+        self.draw()
+
+    def draw(self) -> None:
+        """Send the picture of now."""
+        begin = time.perf_counter()
+        while self._batches:
+            for event in self._batches.popleft():
+                self._add(event)
+        self._handle.update(self._picture(), raw=True)
+        self.drawn += 1
+        end = time.perf_counter()
+        self._next = end + max(REDRAW_S, IDLE_SHARE * (end - begin))
+
+    def _named(self, gpu: int, words: str) -> str:
+        return f"GPU {gpu} · {words.removeprefix('GPU ')}" if self._several else words
+
+    def _add(self, event: Event) -> None:
+        phase = Phase(event.phase)
+        lanes = [self._named(event.gpu, _LANES[phase])] if phase in _LANES else []
+        if event.worker >= 0 and phase not in (Phase.LOCK_HOLD, Phase.VERIFY):
+            lanes.append(self._named(event.gpu, f"worker {event.worker}"))
+        if phase in _FEEDING:
+            lanes.append(_FEEDING[phase])
+        if lanes and event.end_ns > event.start_ns:
+            warm = ", warm-up" if event.warmup else ""
+            told = f"<b>{PHASES[phase].words}</b> {event.name}<br>partition {event.partition}{warm}"
+            start, length = event.start_ns / 1e9, (event.end_ns - event.start_ns) / 1e9
+            self._marks.append(Mark(phase, tuple(lanes), start, length, told))
+            self._seen += 1
+
+    def _picture(self) -> dict[str, Any]:
+        """The display's data: plain lists for plotly's renderer, since its own Figure checks for 100 ms what we made."""
+        says = f"{self._words}." + (f" The latest {MARKS:,} of {self._seen:,} marks." if self._seen > MARKS else "")
+        base = figure(f"{self._title}: live", self._labels, says, max(1, len(self._lanes)) * _LANE_PX)
+        layout = base.to_plotly_json()["layout"]
+        place = {lane: number for number, lane in enumerate(self._lanes)}
+        bars: dict[Phase, list[tuple[float, float, int, str]]] = {}
+        for phase, lanes, start, length, told in self._marks:
+            bars.setdefault(phase, []).extend((start, length, place[lane], told) for lane in lanes)
+        data = []
+        for phase, paint in PHASES.items():
+            if phase in bars:
+                start, length, at, told = map(list, zip(*bars[phase], strict=True))
+                where = {"type": "bar", "orientation": "h", "base": start, "x": length, "y": at, "width": 0.8}
+                look = {"marker": marker(paint), "name": paint.words, "hovertext": told, "hoverinfo": "text"}
+                data.append(where | look)
+        low = min((mark.start for mark in self._marks), default=0.0)
+        high = max((mark.start + mark.length for mark in self._marks), default=1.0)
+        names = {"tickvals": list(place.values()), "ticktext": list(place), "range": [len(place) - 0.5, -0.5]}
+        layout["xaxis"] = axis("time since the start", ticksuffix=" s", range=[low, high])
+        layout["yaxis"] = axis(grid=False, fixedrange=True, ticks="", **names)
+        plain = f"{self._title}: {says}"
+        return {"application/vnd.plotly.v1+json": {"data": data, "layout": layout}, "text/plain": plain}
