@@ -49,9 +49,9 @@ def run(
         read(native).save(final)
 
     view = _view(plan) if (progress is None if live is None else live) else None
-    hooks = {"on_header": view.header, "on_event": view.events} if view else {}
-    folder = None if path is not None else Path(tempfile.mkdtemp(prefix="cuzkbench-"))
-    file = Path(path) if folder is None else folder / "run.jsonl"
+    hooks: dict[str, Any] = {"on_header": view.header, "on_event": view.events} if view else {}
+    folder = Path(tempfile.mkdtemp(prefix="cuzkbench-")) if path is None else None
+    file = folder / "run.jsonl" if path is None and folder else Path(path or "")
     try:
         log = read(run_plan(plan, file, progress or (view.progress if view else None), convert=convert, **hooks))
     except (RunFailed, RunInterrupted) as early:  # their message names the file, so it stays

@@ -120,8 +120,9 @@ def once(answer: Callable[Concatenate[Log, P], T]) -> Callable[Concatenate[Log, 
         key = answer, *bound.args[1:]
         if key not in answers:
             answers[key] = answer(log, *args, **kwargs)
-        found = answers[key]
-        return found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
+        found: Any = answers[key]
+        own: Any = found.copy(deep=False) if isinstance(found, pd.DataFrame) else found
+        return own
 
     return known
 

@@ -62,7 +62,8 @@ class Log:
         if plan.get("preset"):
             return str(plan["preset"])
         if plan:
-            return f"{plan.get('lock')} lock, {plan.get('memory')}, {workers(plan.get('workers'))}"
+            count = plan.get("workers")
+            return f"{plan.get('lock')} lock, {plan.get('memory')}, {workers(count) if count else 'workers unknown'}"
         return Path(self.path).name if self.path else str(self.header["run"])
 
     def save(self, path: str | Path) -> None:
