@@ -150,7 +150,8 @@ class Live:
         rows = [f"<div>{lane}</div><svg>{''.join(drawn)}</svg>" for lane, drawn in bars.items()]
         rows += [f"<div></div><p><span>{low:.1f} s</span><span>{high:.1f} s</span></p>"] if rows else []
         keys = "".join(
-            f'<span><svg style="width:14px"><rect width="12" height="12" y="7" {_FILL[phase]}/></svg>{paint.words}</span>'
+            f'<span><svg style="width:14px"><rect width="12" height="12" y="7" {_FILL[phase]}/></svg>'
+            f"{paint.words}</span>"
             for phase, paint in PHASES.items()
             if any(mark.phase == phase for mark in self._marks)
         )
