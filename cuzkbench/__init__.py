@@ -1,7 +1,7 @@
 """cuzkbench: why is the GPU of a zero-knowledge prover idle half the time, and what would fix it?
 
-`run(RunPlan(...))` makes a log, `read(path)` loads one, `analysis` explains it, `charts` draws it. Nothing heavy is
-imported before it is used.
+`run(RunPlan(...))` makes a log, `read(path)` loads one, `analysis` explains it, `charts` draws it, `panel` asks it
+what a change would give. Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cuzkbench import analysis, charts
+    from cuzkbench import analysis, charts, panel
     from cuzkbench.logs import read
     from cuzkbench.logs.log import Log
     from cuzkbench.plan import RunPlan
     from cuzkbench.runs import run
 
 __version__ = "0.1.0"
-__all__ = ["Log", "RunPlan", "__version__", "analysis", "charts", "read", "run"]
+__all__ = ["Log", "RunPlan", "__version__", "analysis", "charts", "panel", "read", "run"]
 
 _HOMES = {
     "Log": "cuzkbench.logs.log",
@@ -28,7 +28,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("analysis", "charts"):
+    if name in ("analysis", "charts", "panel"):
         return import_module(f"cuzkbench.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)

@@ -303,4 +303,4 @@ def test_the_frame_is_left_alone():
 def test_a_log_shows_itself_escaped():
     html = two_workers(labels=["<b>emulated</b>"], gpus=[{"gpu": 0, "device": "<script>"}])._repr_html_()
     assert "<script>" not in html and "&lt;script&gt;" in html and "&lt;b&gt;emulated" in html
-    assert "65.2%" in html and "3 and 1 warm-up" in html
+    assert "65% of" in html and "3 and 1 warm-up" in html

@@ -199,13 +199,13 @@ def _plan(log: Log) -> RunPlan | None:
         raise CannotReplay(f"its plan cannot be read: {unknown}") from None
 
 
-def beginning(log: Log, most: int = 200) -> Replay:
+def beginning(log: Log, most: int = 200, rate: float | None = None) -> Replay:
     """The replay of a log's first partitions, for answers that need many runs of it, and its own run checked.
 
     Raises CannotReplay.
     """
     ends = np.sort(partitions(log)["completion_ns"].dropna().to_numpy(np.int64))
-    run = replay(log, end_ns=int(ends[most - 1]) if len(ends) > most else None)
+    run = replay(log, rate, end_ns=int(ends[most - 1]) if len(ends) > most else None)
     run.own()
     return run
 

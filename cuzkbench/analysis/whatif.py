@@ -40,17 +40,22 @@ class Change(NamedTuple):
 
 
 def whatif(
-    log: Log, line_rate: float | None = None, resamples: int = RESAMPLES, seed: int = 0, **changes: Any
+    log: Log,
+    line_rate: float | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    most: int | None = None,
+    **changes: Any,
 ) -> dict[str, Any]:
     """The mapping of `whatif --json` for changes of memory, lock, workers, synthesis_workers or link_gb_s.
 
-    `link_gb_s` gives every copy that rate, `line_rate` says what a pinned one would reach. Raises ValueError for other
-    names and values.
+    `link_gb_s` gives every copy that rate, `line_rate` says what a pinned one would reach. `most`: from so many
+    partitions at the log's beginning, where somebody waits for the answer. Raises ValueError for other names and values.
     """
     _check(changes)
     out: dict[str, Any] = {"changes": changes, "measured_cadence_ns": None, "predicted": None, "supported": False}
     try:
-        run = replay(log, line_rate)
+        run = replay(log, line_rate) if most is None else beginning(log, most, line_rate)
         out["measured_cadence_ns"] = round(run.measured.cadence_ns)
         run.own()
         shape, work, words = apply(run, **changes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from cuzkbench.words import workers
+from cuzkbench.words import duration, percent, rate, workers
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +73,35 @@ class Log:
         native.write(self, Path(path))
 
     def _repr_html_(self) -> str:
-        from cuzkbench.analysis.metrics import metrics, partitions
+        from cuzkbench.analysis.metrics import bandwidth, metrics, partitions
 
-        facts = [("device", f"{self.device_name} ({self.kind})"), ("rows", f"{len(self.frame):,}")]
-        facts += [("note", label) for label in self.labels]
-        measured = partitions(self)
-        facts.append(("partitions", f"{int((~measured['warmup']).sum())} and {int(measured['warmup'].sum())} warm-up"))
+        facts = [("device", f"{self.device_name} ({self.kind}), {self.format} log, {len(self.frame):,} rows")]
+        warm = partitions(self).query("warmup")
+        row: Any  # whose types only the columns know
         for row in metrics(self).itertuples():
-            utilisation = f"{row.kernel_utilisation:.1%}" if row.window_ns else "no kernels"
-            facts.append((f"GPU {row.gpu} kernel utilisation", utilisation))
+            who = f"GPU {row.gpu}: " if len(self.gpus) > 1 else ""
+            if not row.window_ns:
+                facts.append((f"{who}kernels", "none"))
+                continue
+            busy = f"{percent(row.kernel_utilisation)} of {duration(row.window_ns)}"
+            count = f"{row.partitions:,} and {int((warm['gpu'] == row.gpu).sum())} warm-up"
+            facts += [(f"{who}kernel utilisation", busy), (f"{who}partitions", count)]
+            if not pd.isna(row.cadence_ns):
+                ideal = "" if pd.isna(row.ideal_cadence_ns) else f", ideal {duration(row.ideal_cadence_ns)}"
+                facts.append((f"{who}cadence", duration(row.cadence_ns) + ideal))
+        for row in bandwidth(self).query("direction == 'H2D'").itertuples():
+            line = "" if pd.isna(row.line_rate_gb_s) else f", line rate {rate(row.line_rate_gb_s)}"
+            facts.append((f"upload, {str(row.memory).lower()}", rate(row.gb_s) + line))
+        trailer = self.trailer or {}
+        if proofs := trailer.get("proofs"):
+            facts.append(("proofs verified", f"{proofs.get('verified')} of {proofs.get('made')}"))
+        if trailer.get("ended", "done") != "done":
+            facts.append(("ended", " ".join(str(trailer[key]) for key in ("ended", "error") if trailer.get(key))))
         facts += [("cut", self.cut_at)] if self.cut_at else []
         facts += [("warning", text) for text in self.warnings]
-        rows = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(text))}</td></tr>" for name, text in facts)
-        return f"<table><caption>{escape(self.title)}</caption>{rows}</table>"
+        left = "style='text-align:left'"
+        rows = "".join(
+            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(text))}</td></tr>" for name, text in facts
+        )
+        notes = "".join(f"<br><b style='color:#9A3412'>{escape(label)}</b>" for label in self.labels)
+        return f"<table><caption {left}><b>{escape(self.title)}</b>{notes}</caption>{rows}</table>"
