@@ -129,6 +129,17 @@ def report(logs: Logs, output: Output) -> None:
     report(logs, output)
 
 
+@app.command()
+def gallery(
+    out: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("gallery"),
+    source: Annotated[Path, typer.Option(help="A checkout, for its notebooks and sample logs.")] = Path(),
+) -> None:
+    """Execute every notebook and report on every sample log, as a folder of static pages with an index."""
+    from cuzkbench.gallery import build
+
+    build(source, out)
+
+
 @app.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="The parts of one log.")],

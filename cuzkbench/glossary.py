@@ -40,9 +40,10 @@ TERMS: dict[str, str] = {
     "simulated": "Every time comes from a model of the costs, and nothing was proved.",
 }
 _NAMES = "|".join(re.escape(term) for term in sorted(TERMS, key=len, reverse=True))
-# text that is code, a heading or explained already stays as it is; so do the insides of tags
+# text that is code, a control, a large heading or explained already stays as it is; so do the insides of tags
 _PLACES = re.compile(
-    rf"<(code|pre|abbr|script|style|h[1-6]|svg|a)\b.*?</\1>|<[^>]*>|\b(?P<term>{_NAMES})s?\b", re.DOTALL | re.IGNORECASE
+    rf"<(code|pre|abbr|script|style|h[12]|svg|a|form|details)\b.*?</\1>|<[^>]*>|(?<![\w-])(?P<term>{_NAMES})s?(?![\w-])",
+    re.DOTALL | re.IGNORECASE,
 )
 _BY_LOWER = {term.lower(): term for term in TERMS}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cuzkbench.events import GapCause
 
 NBSP = "\u00a0"
@@ -66,6 +68,11 @@ def percent(share: float | None) -> str:
 def workers(count: int) -> str:
     """One worker, 2 workers."""
     return "one worker" if count == 1 else f"{count} workers"
+
+
+def glued(text: str) -> str:
+    """The reverse, for sentences that are broken into lines."""
+    return re.sub(r"(?<=\d) (?=(?:s|ms|µs|ns|[kMGT]?B(?:/s)?)\b)", NBSP, text)
 
 
 def spaced(text: str) -> str:

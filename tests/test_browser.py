@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +11,17 @@ import pytest
 
 from cuzkbench import read, report
 from cuzkbench.analysis.gaps import gaps
+from cuzkbench.analysis.whatif import best_change, whatif
 from cuzkbench.charts.palette import CAUSES
 from cuzkbench.events import GapCause
+from cuzkbench.glossary import TERMS
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.simulate import simulate
+from cuzkbench.words import duration
+from tests.chromium import WIDTHS, Seen, chromium, needs_chromium, visit
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-WIDTHS = {"desk": (1440, 900), "phone": (390, 844)}
-
-
-@dataclass
-class Seen:
-    """A page and what it did."""
-
-    page: Any
-    errors: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -50,86 +38,49 @@ def path(runs: list[Log], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as opened:
         yield opened
-        opened.close()
-
-
-def visit(browser: Any, path: Path, width: int, height: int) -> Seen:
-    context = browser.new_context(viewport={"width": width, "height": height}, offline=True, accept_downloads=True)
-    seen = Seen(context.new_page())
-    seen.page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
-    seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    seen.page.on("request", lambda request: seen.requests.append(request.url))
-    seen.page.goto(path.as_uri())
-    seen.page.wait_for_selector("body[data-ready]", timeout=60_000)
-    return seen
 
 
 @pytest.fixture(scope="module", params=WIDTHS)
 def seen(request: pytest.FixtureRequest, browser: Any, path: Path) -> Iterator[Seen]:
-    found = visit(browser, path, *WIDTHS[request.param])
-    yield found
-    found.page.context.close()
+    with visit(browser, path, WIDTHS[request.param]) as found:
+        yield found
 
 
 @pytest.fixture
 def desk(browser: Any, path: Path) -> Iterator[Seen]:
-    found = visit(browser, path, *WIDTHS["desk"])
-    yield found
-    found.page.context.close()
+    with visit(browser, path, WIDTHS["desk"]) as found:
+        yield found
 
 
-def test_no_request_leaves_and_no_error_is_said(seen):
-    assert seen.errors == []
-    assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+def test_quiet_offline_drawn_and_no_text_cut_or_overlapping(seen):
+    assert not any(seen.faults().values()), seen.faults()
+    assert seen.page.locator("figure.chart").count() >= 12
 
 
-def test_every_figure_is_drawn(seen):
-    figures = seen.page.locator("figure.chart").count()
-    assert figures >= 12
-    assert (
-        seen.page.locator("figure.chart[data-drawn] .main-svg .plot, figure.chart[data-drawn] .infolayer").count()
-        >= figures
-    )
-
-
-def test_nothing_is_wider_than_the_page(seen):
-    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    cut = seen.page.evaluate(
-        """() => [...document.querySelectorAll('figure.chart')].flatMap(figure => {
-            const box = figure.querySelector('.plot').getBoundingClientRect();
-            return [...figure.querySelectorAll('svg text')].filter(text => {
-                const own = text.getBoundingClientRect();
-                const outside = own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1;
-                return own.width && outside && !text.closest('.barlayer');
-            }).map(text => text.textContent);
-        })"""
-    )
-    assert cut == []
-
-
-def test_no_text_of_a_chart_lies_on_another(seen):
-    clashes = seen.page.evaluate(
-        """() => [...document.querySelectorAll('figure.chart')].flatMap(figure => {
-            const chosen = '.xtick text, .ytick text, .g-gtitle text, .g-xtitle text, .legendtext, .annotation text';
-            const boxes = [...figure.querySelectorAll(chosen)]
-                .map(text => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width);
-            return boxes.flatMap(([one, a], at) => boxes.slice(at + 1).filter(([, b]) =>
-                a.left < b.right - 2 && b.left < a.right - 2 && a.top < b.bottom - 3 && b.top < a.bottom - 3
-            ).map(([other]) => one + ' | ' + other));
-        })"""
-    )
-    assert clashes == []
+def test_faults_are_seen(desk):
+    desk.page.evaluate("""() => {
+        const wide = document.createElement('div');
+        Object.assign(wide, { textContent: 'wide', style: 'width: 3000px' });
+        document.querySelector('main').append(wide);
+        delete document.querySelector('figure.chart').dataset.drawn;
+        const [one, other] = document.querySelectorAll('.ytick text');
+        other.setAttribute('y', one.getAttribute('y'));
+        other.removeAttribute('transform');
+        one.removeAttribute('transform');
+        console.error('said');
+    }""")
+    found = desk.faults()
+    assert found["errors"] == ["said"] and "wide" in found["cut"] and found["wider than the page"] > 1000
+    assert found["not drawn"] == 1 and found["overlapping"]
 
 
 def test_lanes_keep_their_height_on_a_phone(browser, path):
     heights = {}
     for name, size in WIDTHS.items():
-        found = visit(browser, path, *size)
-        heights[name] = found.page.evaluate("document.querySelector('.plot')._fullLayout._size.h")
-        found.page.context.close()
+        with visit(browser, path, size) as found:
+            heights[name] = found.page.evaluate("document.querySelector('.plot')._fullLayout._size.h")
     assert heights["phone"] > 0.9 * heights["desk"]
 
 
@@ -162,6 +113,29 @@ def test_embedded_log_downloads_equal(desk, runs, tmp_path):
         assert waiting.value.suggested_filename == name
         waiting.value.save_as(tmp_path / name)
         pd.testing.assert_frame_equal(read(tmp_path / name).frame, log.frame)
+
+
+def test_whatif_controls_vs_whatif_of_that_change(desk, runs):
+    form = desk.page.locator("form.whatif").first
+    answer = form.locator("[data-cell]:visible")
+    assert answer.count() == 1 and duration(best_change(runs[0])["predicted_cadence_ns"]) in answer.inner_text()
+    form.locator("input[name^=memory][value=pageable]").check()
+    form.locator("input[name^=lock]:checked").focus()
+    desk.page.keyboard.press("ArrowLeft")  # from narrow to device
+    form.locator("input[name^=workers][value='3']").check()
+    found = whatif(runs[0], lock="device", memory="pageable", workers=3)["predicted"]
+    low, middle, high = map(duration, found["cadence_ns"])
+    assert answer.count() == 1
+    assert f"{middle} a partition ({low} to {high})" in answer.inner_text()
+    assert "cuzkbench whatif seed-case.parquet --lock device --memory pageable --workers 3" in answer.inner_text()
+    form.locator("input[name^=memory][value=staged]").check()
+    assert "The log cannot say" in answer.inner_text()
+
+
+def test_a_term_says_its_meaning_on_focus(desk):
+    desk.page.locator("abbr", has_text="cadence").first.focus()
+    told = desk.page.evaluate("getComputedStyle(document.activeElement, '::after').content")
+    assert told == f'"{TERMS["cadence"]}"'
 
 
 def test_keyboard_zooms_moves_and_resets(desk):
@@ -197,8 +171,7 @@ def test_data_of_a_chart_opens_by_keyboard_vs_its_marks(desk):
 def test_a_heatmap_of_many_marks_is_drawn(browser, tmp_path):
     log = simulate(RunPlan.named("fixed", device="model", partitions=300))
     report.write([log], tmp_path / "many.html")
-    found = visit(browser, tmp_path / "many.html", *WIDTHS["desk"])
-    assert found.errors == []
-    assert found.page.locator("figure.chart .heatmaplayer image").count() > 4
-    assert "marks are merged" in found.page.locator("figure.chart").first.text_content()
-    found.page.context.close()
+    with visit(browser, tmp_path / "many.html", WIDTHS["desk"]) as found:
+        assert not any(found.faults().values()), found.faults()
+        assert found.page.locator("figure.chart .heatmaplayer image").count() > 4
+        assert "marks are merged" in found.page.locator("figure.chart").first.text_content()

@@ -14,7 +14,9 @@ from cuzkbench.plan import LOG2_MAX, RunPlan
 from cuzkbench.sweep import plans
 
 COMMANDS = typer.main.get_command(app).commands
-INTERFACE = ("demo", "run", "explain", "compare", "whatif", "report", "import", "export", "sweep", "doctor", "bench")
+INTERFACE = (
+    "demo", "run", "explain", "compare", "whatif", "report", "gallery", "import", "export", "sweep", "doctor", "bench",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

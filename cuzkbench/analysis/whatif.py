@@ -89,7 +89,8 @@ def grid(log: Log, resamples: int = RESAMPLES, seed: int = 0) -> list[dict[str, 
     """
     run = beginning(log, GRID_PARTITIONS)
     out = []
-    for lock, memory, workers in itertools.product(LOCKS, MEMORIES, GRID_WORKERS):
+    workers_tried = sorted({*GRID_WORKERS, run.shape.workers})
+    for lock, memory, workers in itertools.product(LOCKS, MEMORIES, workers_tried):
         changes = {"lock": lock, "memory": memory, "workers": workers}
         own = changes == {"lock": run.lock, "memory": run.memory, "workers": run.shape.workers}
         cell = {"changes": changes, "own": own, "measured_cadence_ns": round(run.measured.cadence_ns)}

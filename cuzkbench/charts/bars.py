@@ -70,7 +70,7 @@ def causes(log: Log) -> go.Figure:
             base += total
         rows.append(_Row(f"<b>{who}all idle time</b>", duration(gpu.idle_ns), 0, gpu.idle_ns / 1e9, Paint(SOFT, "")))
         share = f"{duration(gpu.idle_ns)} of {duration(gpu.window_ns)}, {1 - gpu.kernel_utilisation:.1%}"
-        says.append(f"{who or 'The GPU '}idle for {share}.".replace(": ", " "))
+        says.append(f"{who or 'The GPU '}was idle for {share}.".replace(": ", " "))
     title = f"{log.title}: what did the GPU wait for"
     fig = figure(title, log.labels, " ".join(says) or "This log shows no kernels.", _ROW_PX * len(rows), legend=False)
     window = max(metrics(log)["window_ns"], default=0) / 1e9

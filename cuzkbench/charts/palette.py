@@ -93,7 +93,7 @@ def marker(paint: Paint, **more: Any) -> dict[str, Any]:
 
 def wrapped(text: object, width: int = 56) -> str:
     """Text of a log or of ours, escaped and broken into lines; a mark of no width tells them from ours apart."""
-    return f"<br>{WRAP}".join(escape(line) for line in textwrap.wrap(str(text), width)) or " "
+    return f"<br>{WRAP}".join(escape(line) for line in textwrap.wrap(words.glued(str(text)), width)) or " "
 
 
 def soft(text: object, width: int = 56) -> str:

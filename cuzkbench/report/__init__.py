@@ -8,9 +8,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from cuzkbench.logs.log import Log
 
@@ -58,24 +60,42 @@ def embeds(file: Path) -> bool:
 
 def render(files: Sequence[Path], title: str) -> str:
     """The page about the logs in these files: the notebook's outputs in our template."""
-    import nbformat
-    from nbconvert import TemplateExporter
-
-    from cuzkbench import __version__
     from cuzkbench.report.execute import execute
 
     notebook = json.loads((_TEMPLATES / "report.ipynb").read_text(encoding="utf-8"))
     done = execute(notebook, paths=[str(file) for file in files])
+    return page(done, f"Why is the GPU idle? {title}", files)
+
+
+def page(notebook: Mapping[str, Any], title: str, files: Sequence[Path] = (), home: str = "") -> str:
+    """An executed notebook as one self-contained page that carries these files.
+
+    `home` links to the index of a gallery, where notebooks show their code.
+    """
+    import nbformat
+    from nbconvert import TemplateExporter
+    from nbconvert.filters import Highlight2HTML
+    from pygments.formatters import HtmlFormatter
+
+    from cuzkbench import __version__, glossary
+    from cuzkbench.report.execute import PLOTLY
+
+    drawn = any(PLOTLY in output.get("data", ()) for cell in notebook["cells"] for output in cell.get("outputs", ()))
     parts = {
-        "title": f"Why is the GPU idle? {title}",
+        "title": title,
+        "home": home,
+        "glossary": glossary.listed(),
+        "highlight": HtmlFormatter(style="friendly").get_style_defs(".highlight") if home else "",
         "version": __version__,
         "style": (_TEMPLATES / "report" / "style.css").read_text(encoding="utf-8"),
         "script": (_TEMPLATES / "report" / "page.js").read_text(encoding="utf-8"),
-        "plotly": gzip.decompress((_TEMPLATES / PLOTLY_JS).read_bytes()).decode(),
+        "plotly": gzip.decompress((_TEMPLATES / PLOTLY_JS).read_bytes()).decode() if drawn else "",
         "files": [(file.name, base64.b64encode(file.read_bytes()).decode()) for file in files if embeds(file)],
     }
     exporter = TemplateExporter(
         template_name="report", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)]
     )
-    page, _ = exporter.from_notebook_node(nbformat.from_dict(done), {"cuzkbench": parts})
-    return page
+    exporter.register_filter("highlighted", Highlight2HTML())
+    exporter.register_filter("explained", partial(glossary.explained, told=set()))
+    text, _ = exporter.from_notebook_node(nbformat.from_dict(notebook), {"cuzkbench": parts})
+    return text

@@ -12,20 +12,19 @@ from html import escape
 from pathlib import Path, PurePath
 from typing import Any
 
-import pandas as pd
 from IPython.display import HTML
 
 from cuzkbench import report
+from cuzkbench.analysis.gaps import gaps
 from cuzkbench.analysis.metrics import bandwidth, metrics
 from cuzkbench.charts.lanes import each
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
-from cuzkbench.words import CAUSES, duration, percent, rate, size
+from cuzkbench.words import CAUSES, NONE, duration, glued, percent, rate, size
 
 _HOST = ("cpu", "cores", "memory_bytes", "os", "python")
 Answer = Mapping[str, Any]  # what `analysis.explain` says of a log
-_NONE = "–"
 SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about its cause
 
 
@@ -71,7 +70,7 @@ def verdict(answer: Answer) -> str:
     best, change = answer["best_change"], "no change of the plan is predicted to gain anything"
     if best:
         change = f"with {best['change']} the predicted cadence is {duration(best['predicted_cadence_ns'])}"
-        change += f" instead of {_time(used[0]['cadence_ns'])}"
+        change += f" instead of {duration(used[0]['cadence_ns'])}"
     return f"{first} {holds}; {change}."
 
 
@@ -85,10 +84,6 @@ def _broken(answer: Answer) -> list[str]:
     if answer["cut_at"]:
         return [f"the log breaks off at {answer['cut_at']}"]
     return [] if answer["complete"] else ["the run did not end: its log has no trailer"]
-
-
-def _time(ns: float | None) -> str:
-    return _NONE if ns is None or pd.isna(ns) else duration(ns)
 
 
 def cards(logs: Sequence[Log]) -> HTML:
@@ -106,19 +101,17 @@ def cards(logs: Sequence[Log]) -> HTML:
             who = (log.title if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
             idle = f"idle {duration(gpu.idle_ns)}"
             kinds["kernel utilisation"].append((who, percent(gpu.kernel_utilisation), idle))
-            ideal = f"ideal {_time(gpu.ideal_cadence_ns)}"
-            kinds["cadence against ideal"].append((who, _time(gpu.cadence_ns), ideal))
+            ideal = f"ideal {duration(gpu.ideal_cadence_ns)}"
+            kinds["cadence against ideal"].append((who, duration(gpu.cadence_ns), ideal))
             mine = uploads[uploads["gpu"] == gpu.gpu]
-            reached = rate(mine["bytes"].sum() / mine["duration_ns"].sum()) if len(mine) else _NONE
+            reached = rate(mine["bytes"].sum() / mine["duration_ns"].sum()) if len(mine) else NONE
             assumed = " assumed" if (mine["line_rate_source"] == "assumed").any() else ""
-            against = f"of {rate(mine['line_rate_gb_s'].max())}{assumed}" if len(mine) else "no uploads"
+            against = f"against {rate(mine['line_rate_gb_s'].max())}{assumed}" if len(mine) else "no uploads"
             kinds["upload against line rate"].append((who, reached, against))
         proofs = (log.trailer or {}).get("proofs") or {}
         made = proofs.get("made")
         count = (
-            (str(int(proofs.get("verified") or 0)), f"of {int(made)} made")
-            if made is not None
-            else (_NONE, "none made")
+            (str(int(proofs.get("verified") or 0)), f"of {int(made)} made") if made is not None else (NONE, "none made")
         )
         kinds["proofs verified"].append((log.title if len(logs) > 1 else "", *count))
     cells = ""
@@ -146,7 +139,7 @@ def table(
     body = ""
     for number, (first, *rest) in enumerate(rows):
         cells = f'<th scope="row">{escape(str(first))}</th>' + "".join(
-            f'<td data-head="{escape(name)}">{escape(str(cell))}</td>'
+            f'<td data-head="{escape(name)}">{escape(glued(str(cell)))}</td>'
             for name, cell in zip(head[1:], rest, strict=True)
         )
         body += f"<tr{' class=differs' if number in marked else ''}>{cells}</tr>"
@@ -164,8 +157,8 @@ def theories(log: Log, answer: Answer) -> HTML:
     rows = []
     for theory in answer["theories"]:
         facts = "; ".join(f"{fact['what']} {_value(fact['value'], fact['unit'])}" for fact in theory["evidence"])
-        gain = _time(theory["explained_idle_ns"]), _time(theory["predicted_cadence_ns"])
-        rows.append((theory["name"], theory["verdict"], *gain, theory["why"], facts or _NONE))
+        gain = duration(theory["explained_idle_ns"]), duration(theory["predicted_cadence_ns"])
+        rows.append((theory["name"], theory["verdict"], *gain, theory["why"], facts or NONE))
     head = ("theory", "verdict", "idle removed", "cadence then", "why", "in the log")
     return table(head, rows, caption=log.title, stacks=True)
 
@@ -176,33 +169,70 @@ def _value(value: float, unit: str) -> str:
     return duration(value) if unit == "ns" else f"{value:.3g}{'' if unit == '1' else f' {unit}'}"
 
 
+def differences(logs: Sequence[Log]) -> HTML:
+    """How each later run differs from the first: knobs, cadence, utilisation, and what the GPU no longer waits for."""
+    items = ""
+    first, *others = logs
+    before, waits = metrics(first), _waits(first)
+    for log in others:
+        now, cause = metrics(log), _waits(log)
+        knobs = [
+            f"{knob.replace('_', ' ')} {_said(mine)} instead of {_said(its)}"
+            for knob, (its, mine) in _knobs([first, log]).items()
+            if its != mine
+        ]
+        text = f"{log.title} differs from {first.title} in {', '.join(knobs) or 'no knob of its plan'}."
+        cadences = [duration(frame["cadence_ns"].mean()) for frame in (now, before)]
+        shares = [percent(frame["kernel_utilisation"].mean()) for frame in (now, before)]
+        text += (
+            f" A partition every {cadences[0]} instead of {cadences[1]}; kernels run {shares[0]} instead of {shares[1]}"
+        )
+        text += " of the time."
+        moved = sorted(cause.keys() | waits.keys(), key=lambda one: (-abs(cause.get(one, 0) - waits.get(one, 0)), one))
+        if moved:
+            one = moved[0]
+            text += (
+                f" Waiting for {CAUSES[one]}: {duration(cause.get(one, 0))} instead of {duration(waits.get(one, 0))}."
+            )
+        items += f"<p>{escape(text)}</p>"
+    return HTML(f'<div class="differences">{items}</div>' if items else "")
+
+
+def _waits(log: Log) -> dict[GapCause, int]:
+    idle = gaps(log)
+    sums = (idle["end_ns"] - idle["start_ns"]).groupby(idle["cause"].astype(str)).sum()
+    return {GapCause[str(cause)]: int(ns) for cause, ns in sums.items()}
+
+
+def _knobs(logs: Sequence[Log]) -> dict[str, list[Any]]:
+    """What each run was asked to do, by knob."""
+    names = [f.name for f in dataclasses.fields(RunPlan) if f.name not in ("preset", "seed", "verify", "timing")]
+    return {name: [(log.header["plan"] or {}).get(name) for log in logs] for name in names}
+
+
+def _said(value: object) -> str:
+    return NONE if value is None else str(value)
+
+
 def comparison(logs: Sequence[Log]) -> HTML:
     """What the runs were asked to do and what came of it, side by side; differing knobs stand out."""
-    plans = [log.header["plan"] or {} for log in logs]
-    knobs = [
-        field.name for field in dataclasses.fields(RunPlan) if field.name not in ("preset", "seed", "verify", "timing")
-    ]
-    rows: list[list[object]] = []
-    mark = []
-    for knob in knobs:
-        values = [plan.get(knob) for plan in plans]
-        if any(value != values[0] for value in values):
-            mark.append(len(rows))
-            rows.append([knob.replace("_", " "), *(_NONE if value is None else value for value in values)])
+    asked = {knob: values for knob, values in _knobs(logs).items() if any(value != values[0] for value in values)}
+    rows: list[list[object]] = [[knob.replace("_", " "), *map(_said, values)] for knob, values in asked.items()]
+    mark = range(len(rows))
     frames = [metrics(log).to_dict("records") for log in logs]
     for name, key, form in (
         ("kernel utilisation", "kernel_utilisation", percent),
-        ("idle", "idle_ns", _time),
-        ("cadence", "cadence_ns", _time),
-        ("median cadence", "median_cadence_ns", _time),
-        ("ideal cadence", "ideal_cadence_ns", _time),
+        ("idle", "idle_ns", duration),
+        ("cadence", "cadence_ns", duration),
+        ("median cadence", "median_cadence_ns", duration),
+        ("ideal cadence", "ideal_cadence_ns", duration),
         ("efficiency", "efficiency", percent),
         ("hidden transfer", "hidden_transfer", percent),
         ("interleaving", "interleaving", percent),
         ("lock utilisation", "lock_utilisation", percent),
         ("worker utilisation", "worker_utilisation", percent),
     ):
-        rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or _NONE for frame in frames)])
+        rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or NONE for frame in frames)])
     caption = "Highlighted: where the plans differ." if mark else "The plans do not differ." if len(logs) > 1 else ""
     return table(("", *(log.title for log in logs)), rows, caption, mark)
 
@@ -212,7 +242,7 @@ def provenance(logs: Sequence[Log]) -> HTML:
     facts = [_facts(log) for log in logs]
     names = dict.fromkeys(name for fact in facts for name in fact)
     return table(
-        ("", *(log.title for log in logs)), ([name, *(fact.get(name, _NONE) for fact in facts)] for name in names)
+        ("", *(log.title for log in logs)), ([name, *(fact.get(name, NONE) for fact in facts)] for name in names)
     )
 
 
@@ -259,7 +289,7 @@ def _rates(rates: Mapping[str, Any] | None) -> str:
 def _hooks(hooks: Mapping[str, Any] | None) -> str:
     if not hooks or not isinstance(hooks.get("events"), int):
         return ""
-    return f"{hooks['events']:,} events" + (f", {_time(hooks['cost_ns'])} in all" if hooks.get("cost_ns") else "")
+    return f"{hooks['events']:,} events" + (f", {duration(hooks['cost_ns'])} in all" if hooks.get("cost_ns") else "")
 
 
 def downloads(paths: Sequence[str]) -> HTML:

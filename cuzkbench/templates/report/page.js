@@ -9,13 +9,14 @@
     return holder.content.textContent;
   };
 
-  // Headings have places where they may break; on a narrow screen they do, and the figure grows by those lines.
+  // Headings have places where they may break; where a line is too long they do, and the figure grows by those lines.
   const shaped = (layout, width) => {
     const { title } = layout, narrow = width < 640;
-    const breaks = text => (narrow ? (text ?? "").split("\n").length - 1 : 0);
+    const long = text => Math.max(...text.split("<br>").map(line => plain(line).length)) * (text === title.text ? 9 : 6.8) > width - 16;
+    const breaks = text => (text && long(text) ? text.split("\n").length - 1 : 0);
     const lines = 20 * breaks(title.text) + 16 * breaks(title.subtitle.text);
     const pad = { ...title.pad, t: title.pad.t + (breaks(title.text) ? 12 : 0) }; // plotly lifts a title of several lines
-    const broken = text => (narrow ? (text ?? "").replaceAll("\n", "<br>") : text);
+    const broken = text => (breaks(text) ? text.replaceAll("\n", "<br>") : text);
     const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis"));
     const subtitle = { ...title.subtitle, text: broken(title.subtitle.text) };
     return {
@@ -51,6 +52,7 @@
     plot.on("plotly_click", event => say(figure, plain(event.points[0].hovertext ?? event.points[0].text ?? "")));
     plot.addEventListener("keydown", event => move(plot, event));
     figure.dataset.drawn = "yes";
+    performance.mark("figure");
   }
 
   // The keyboard moves and zooms the first time axis as the mouse does; matching axes follow.
@@ -106,6 +108,16 @@
     const bytes = Uint8Array.from(atob(holder.textContent.trim()), letter => letter.charCodeAt(0));
     link.href = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
     link.download = holder.dataset.name;
+  }
+
+  // Every answer of a what-if is in the page; its controls choose the one that is shown.
+  for (const form of document.querySelectorAll("form.whatif")) {
+    const show = () => {
+      const wanted = [...new FormData(form).values()].join(" ");
+      for (const cell of form.querySelectorAll("[data-cell]")) cell.hidden = cell.dataset.cell !== wanted;
+    };
+    form.addEventListener("input", show);
+    show();
   }
 
   for (const figure of figures) figure.querySelector(".data").addEventListener("toggle", () => tabulate(figure));
