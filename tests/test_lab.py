@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,13 +16,10 @@ import nbformat
 import pytest
 
 from cuzkbench import read
+from tests.chromium import chromium, needs_chromium
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH")
+pytestmark = needs_chromium
 ROOT = Path(__file__).parents[1]
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 TOKEN = "of-this-test"
 RUN = """\
 import cuzkbench
@@ -33,9 +29,7 @@ LOAD = """\
 log = cuzkbench.read("stopped.parquet")
 print("ended:", log.trailer["ended"], "complete:", log.complete)
 log"""
-PANEL = """\
-from cuzkbench.panel import whatif
-whatif(log)"""
+PANEL = "cuzkbench.panel.whatif(log)"
 
 # the highest partition that a bar of the picture belongs to
 LATEST = """() => Math.max(...[...document.querySelectorAll('.cuzk-live title')]
@@ -98,14 +92,12 @@ def lab(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page(lab: str) -> Iterator[Any]:
-    with playwright.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as browser:
         opened = browser.new_page(viewport={"width": 1440, "height": 900})
         opened.goto(lab)
         opened.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
-        opened.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=60_000)
+        opened.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
         yield opened
-        browser.close()
 
 
 def press(page: Any, command: str) -> None:
@@ -148,3 +140,14 @@ def test_gantt_grows_and_stopping_the_kernel_keeps_what_is_done(page: Any, folde
     shown = output.locator(".jp-RenderedHTMLCommon")
     assert "kernel utilisation" in shown.inner_text() and "emulated" in shown.inner_text()
     shoot(page, "loaded")
+
+
+def test_what_if_panel_answers_its_controls(page: Any) -> None:
+    """Of the log that the test before loaded."""
+    output = run_cell(page, 2)
+    output.get_by_text("As it ran: a partition every").wait_for(timeout=30_000)
+    output.get_by_role("button", name="coarse").click()
+    output.get_by_text("With lock coarse: a partition every").wait_for(timeout=10_000)
+    shoot(page, "panel")
+    output.get_by_role("button", name="pageable").click()
+    output.get_by_text("With lock coarse, memory pageable: this log cannot say.").wait_for(timeout=10_000)
