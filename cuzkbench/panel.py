@@ -52,7 +52,7 @@ def _controls(run: Replay) -> dict[str, Any]:
     links = [("as in the log", 0.0)] + [
         (f"{rate(share * line)} ({share:g}× line rate)", share * line) for share in _LINKS
     ]
-    chosen = {"style": style | {"button_width": "7em"}}
+    chosen = {"style": style | {"button_width": "7em"}, "layout": widgets.Layout(width="46em")}
     slid = {"style": style, "layout": wide, "continuous_update": False}
     most = max(8, 2 * run.shape.synthesis_workers)
     return {

@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+INDEX = ROOT / "notebooks" / "00_index.ipynb"
+QUESTIONS = [path for path in NOTEBOOKS if path != INDEX]  # the index leads to questions and puts none of its own
 REPORT = ROOT / "cuzkbench" / "templates" / "report.ipynb"
 PREDICTION = re.compile(r"^\*\*Prediction (\d+)\.\*\*", re.MULTILINE)
 DRAWS = re.compile(r"\bcharts\.|\bgo\.|\bfigure\(")
@@ -63,7 +65,13 @@ def test_notebooks_are_found():
     assert len(NOTEBOOKS) >= 2 and all(re.match(r"\d\d_[a-z0-9_]+\.ipynb$", path.name) for path in NOTEBOOKS)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_index_leads_to_every_notebook_by_its_question():
+    assert NOTEBOOKS[0] == INDEX
+    links = re.findall(r"^\| \[(.+?)\]\((\S+)\)", cells(INDEX)[0][1], re.MULTILINE)
+    assert links == [(cells(path)[0][1].splitlines()[0].removeprefix("# "), path.name) for path in QUESTIONS]
+
+
+@pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.stem)
 def test_contract_of_questions_predictions_and_asserts(path):
     assert broken_contract(cells(path)) == []
 
