@@ -19,7 +19,7 @@ from cuzkbench.charts.palette import FONT, INK, PHASES, RULE, SOFT, WARN
 from cuzkbench.events import Event, Phase
 from cuzkbench.plan import RunPlan
 
-MARKS = 1_200  # in one picture: 4 ms of Python, 250 kB
+MARKS = 1_200  # in one picture: 5 ms of Python, 320 kB
 REDRAW_S = 0.5
 IDLE_SHARE = 50  # waits this many times as long as the last drawing took
 _LANES = {Phase.KERNEL: "GPU compute", Phase.H2D: "upload", Phase.D2H: "download", Phase.LOCK_HOLD: "GPU lock"}

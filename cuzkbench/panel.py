@@ -18,7 +18,7 @@ from cuzkbench.logs.log import Log
 from cuzkbench.stages import LOCKS, MEMORIES
 from cuzkbench.words import duration, percent, rate
 
-FIRST = 40  # partitions at most behind an answer: 31 replays of 50 µs a partition
+FIRST = 40  # partitions at most behind an answer: 31 replays of 50 µs a partition each
 _LINKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the line rate
 
 
@@ -42,7 +42,16 @@ def whatif(log: Log) -> widgets.DOMWidget:
     for control in controls.values():
         control.observe(redraw, "value")
     redraw()
-    return widgets.VBox([*controls.values(), answer])
+    return widgets.VBox([*(_labelled(control) for control in controls.values()), answer])
+
+
+def _labelled(control: Any) -> widgets.Widget:
+    """Buttons with their label before them, as sliders have theirs; JupyterLab would put it above."""
+    if not isinstance(control, widgets.ToggleButtons):
+        return control
+    label = widgets.Label(control.description, layout=widgets.Layout(width="9em", justify_content="flex-end"))
+    control.description = ""
+    return widgets.HBox([label, control])
 
 
 def _controls(run: Replay) -> dict[str, Any]:
@@ -52,7 +61,7 @@ def _controls(run: Replay) -> dict[str, Any]:
     links = [("as in the log", 0.0)] + [
         (f"{rate(share * line)} ({share:g}× line rate)", share * line) for share in _LINKS
     ]
-    chosen = {"style": style | {"button_width": "7em"}, "layout": widgets.Layout(width="46em")}
+    chosen = {"style": style | {"button_width": "7em"}, "layout": widgets.Layout(width="auto")}
     slid = {"style": style, "layout": wide, "continuous_update": False}
     most = max(8, 2 * run.shape.synthesis_workers)
     return {

@@ -19,9 +19,10 @@ SLOW = simulate(RunPlan.named("seed-case", device="model", seed=1))
 
 def opened(made: Any = SLOW) -> tuple[dict[str, Any], Any]:
     """The controls by name, and the widget that holds the answer."""
-    lock, memory, workers, synthesis, link, answer = panel.whatif(made).children
+    *rows, answer = panel.whatif(made).children
     names = ("lock", "memory", "workers", "synthesis_workers", "link_gb_s")
-    return dict(zip(names, (lock, memory, workers, synthesis, link), strict=True)), answer
+    controls = [row.children[-1] if hasattr(row, "children") else row for row in rows]
+    return dict(zip(names, controls, strict=True)), answer
 
 
 def test_controls_begin_at_the_log_s_own_policies():
