@@ -1,4 +1,4 @@
-"""Everything that can be looked at, as a static folder: each notebook executed, a report of each sample, an index."""
+"""Everything that can be looked at, as a static folder: each notebook executed, reports of sample logs, an index."""
 
 from __future__ import annotations
 
@@ -14,10 +14,26 @@ from cuzkbench.logs import read
 from cuzkbench.report.parts import verdict
 from cuzkbench.tables import show
 
-TOGETHER = 3  # logs of one folder that share a report; of more, each has its own
 TITLE = "Why is the GPU of a zero-knowledge prover idle half the time, and what would fix it?"
-PICTURE = "docs/demo.png"  # of a checkout; its words are those of the README
-_LOGS = (".jsonl", ".log", ".parquet")
+SAMPLES = {  # what a report asks: the logs in data/ that answer
+    "The puzzle and its mend, proved by two CPU cores behind an emulated link": (
+        "demo/seed-case.parquet",
+        "demo/fixed.parquet",
+    ),
+    "The puzzle and its mend, proved by an H200": ("h200/seed-case.parquet", "h200/fixed.parquet"),
+    "What should the lock cover? An H200 with copies of production size and timed kernels": (
+        "h200/timed-coarse-pinned.parquet",
+        "h200/timed-device-pinned.parquet",
+        "h200/timed-narrow-pinned-load.parquet",
+    ),
+    "Which memory should the vectors live in? An H200 with real kernels": (
+        "h200/real-narrow-pageable.parquet",
+        "h200/real-narrow-registered.parquet",
+        "h200/real-narrow-staged.parquet",
+        "h200/real-narrow-pinned.parquet",
+    ),
+    "What does the log of another engine tell?": ("examples/engine.log",),
+}
 
 
 class Page(NamedTuple):
@@ -38,26 +54,24 @@ def build(source: Path, out: Path) -> list[Page]:
         raise FileNotFoundError(f"{source / 'notebooks'}: no notebooks; name a checkout with --source")
     out.mkdir(parents=True, exist_ok=True)
     asked = [_notebook(path, source, out) for path in notebooks]
-    answered = []
-    for folder in sorted(path for path in (source / "data").iterdir() if path.is_dir()):
-        logs = [path for path in sorted(folder.iterdir()) if path.suffix in _LOGS]
-        for group in [logs] if len(logs) <= TOGETHER else [[path] for path in logs]:
-            answered += [_report(folder.name, group, out)] if group else []
-    index = "".join(
-        f"<h2>{heading}</h2>" + "".join(_entry(page) for page in pages)
-        for heading, pages in (("Notebooks", asked), ("Reports of sample logs", answered))
-    )
-    drawn = base64.b64encode((source / PICTURE).read_bytes()).decode()
-    words = re.search(rf"!\[(.*?)\]\({PICTURE}\)", (source / "README.md").read_text(encoding="utf-8"))
-    picture = f'<img alt="{escape(words[1] if words else "")}" src="data:image/png;base64,{drawn}">\n'
-    cell = {"cell_type": "markdown", "id": "index", "metadata": {}, "source": f"# {TITLE}\n\n{picture}{index}"}
-    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    (out / "index.html").write_text(report.page(notebook, TITLE), encoding="utf-8")
+    answered = [_report(title, [source / "data" / name for name in names], out) for title, names in SAMPLES.items()]
+    text = f"# {TITLE}\n\n{_picture(source)}"
+    for heading, pages in (("Notebooks", asked), ("Reports of sample logs", answered)):
+        entries = (f'<p><a href="{page.file}">{escape(page.title)}</a><br>{escape(page.says)}</p>' for page in pages)
+        text += f"<h2>{heading}</h2>{''.join(entries)}"
+    cell = {"cell_type": "markdown", "id": "index", "metadata": {}, "source": text}
+    index = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (out / "index.html").write_text(report.page(index, TITLE), encoding="utf-8")
     return [Page("index.html", TITLE, ""), *asked, *answered]
 
 
-def _entry(page: Page) -> str:
-    return f'<p class="entry"><a href="{escape(page.file)}">{escape(page.title)}</a><br>{escape(page.says)}</p>'
+def _picture(source: Path) -> str:
+    """The README's first picture with its words, carried by the page."""
+    found = re.search(r"!\[(.*?)\]\((\S+?\.png)\)", (source / "README.md").read_text(encoding="utf-8"))
+    if not found:
+        return ""
+    data = base64.b64encode((source / found[2]).read_bytes()).decode()
+    return f'<img alt="{escape(found[1])}" src="data:image/png;base64,{data}">\n'
 
 
 def _notebook(path: Path, source: Path, out: Path) -> Page:
@@ -67,20 +81,16 @@ def _notebook(path: Path, source: Path, out: Path) -> Page:
     show(f"notebook {path.name}")
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(source)}}).execute()
-    heading, *rest = notebook.cells[0].source.split("\n\n")
-    title, says = heading.removeprefix("# "), re.sub(r"\[(.*?)\]\(.*?\)|[*`]", r"\1", " ".join(rest[:1]))
-    page = Page(f"{path.stem}.html", title.splitlines()[0], " ".join(says.split()))
-    (out / page.file).write_text(report.page(notebook, page.title, home="index.html"), encoding="utf-8")
+    title, _, rest = notebook.cells[0].source.removeprefix("# ").partition("\n")
+    says = re.sub(r"\[(.*?)\]\(.*?\)|[*`]", r"\1", rest.strip().split("\n\n")[0])
+    page = Page(f"{path.stem}.html", title, " ".join(says.split()))
+    (out / page.file).write_text(report.page(notebook, title, home="index.html"), encoding="utf-8")
     return page
 
 
-def _report(folder: str, paths: list[Path], out: Path) -> Page:
+def _report(title: str, paths: list[Path], out: Path) -> Page:
     show(f"report of {', '.join(path.name for path in paths)}")
-    logs = sorted(map(read, paths), key=lambda log: str(log.header["epoch_utc"]))  # as they were run
-    page = Page(
-        f"{folder}-{paths[0].stem}.html" if len(paths) == 1 else f"{folder}.html",
-        " against ".join(log.title for log in logs),
-        " ".join(verdict(explain(log)) for log in logs),
-    )
-    report.write(logs, out / page.file)
-    return page
+    logs = [read(path) for path in paths]
+    file = "-".join(re.findall("[a-z0-9]+", title.lower())[:9]) + ".html"
+    report.write(logs, out / file)
+    return Page(file, title, verdict(explain(logs[0])))

@@ -6,7 +6,6 @@ Names come from logs that anybody may have written: they are shown as plain text
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -53,12 +52,10 @@ def _table(title: str, *columns: str) -> Table:
 def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[RenderableType]:
     """Logs side by side: a column for each GPU of each log, a row for each figure, then what to know of them."""
     from cuzkbench.analysis import bandwidth, metrics, partitions
+    from cuzkbench.logs.log import told_apart
 
-    titles = [log.title for log in logs]
-    if len(set(titles)) < len(titles):
-        titles = [Path(log.path).name if log.path else log.title for log in logs]
     columns: list[tuple[str, dict[str, str]]] = []
-    for log, title in zip(logs, names or titles, strict=True):
+    for log, title in zip(logs, names or told_apart(logs), strict=True):
         measured, copies, done = _records(metrics(log)), _records(bandwidth(log)), partitions(log)
         kernels = done[~done["warmup"]].groupby("gpu")["kernel_ns"].median()
         for gpu in measured:

@@ -1,5 +1,6 @@
 """Numbers in words, by hand; the glossary's terms found once each; and that tables on a terminal need no plotly."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -8,7 +9,9 @@ import pytest
 from cuzkbench import words
 from cuzkbench.events import GapCause
 from cuzkbench.glossary import TERMS, explained
+from cuzkbench.logs.log import told_apart
 from cuzkbench.plan import LOCKS, MEMORIES
+from tests import handmade
 
 
 @pytest.mark.parametrize(
@@ -45,3 +48,15 @@ def test_terms_are_explained_once_each_and_never_inside_tags_or_code():
 def test_tables_load_without_plotly():
     check = "import sys, cuzkbench.tables, cuzkbench.analysis; assert 'plotly' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_logs_are_told_apart_by_what_they_do_not_share():
+    def named(**plan):
+        return handmade.log(handmade.row("KERNEL", 0, 1), plan=plan)
+
+    memories = [named(lock="narrow", memory=memory, workers=2) for memory in ("pageable", "pinned")]
+    assert told_apart(memories) == ["pageable", "pinned"]
+    assert told_apart([memories[0], named(preset="fixed")]) == ["narrow lock, pageable, 2 workers", "fixed"]
+    assert told_apart(memories[:1]) == ["narrow lock, pageable, 2 workers"]
+    again = [dataclasses.replace(memories[0], path=path) for path in ("a/1.parquet", "b/2.parquet")]
+    assert told_apart(again) == ["1.parquet", "2.parquet"]

@@ -109,7 +109,7 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
     lines = [soft(says)] if says else []
     lines += [f"<span style='color:{WARN}'><b>{soft(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
     heading, titled = "<br>".join(lines), soft(title, 38)
-    top = 42 + 16 * len(lines)
+    top = 50 + 16 * len(lines)
     bottom = 48 + (26 if legend else 0)
     here = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
     return go.Figure(

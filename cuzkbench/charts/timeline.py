@@ -34,7 +34,7 @@ from cuzkbench.charts.lanes import (
 )
 from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, figure, marker, on, wrapped
 from cuzkbench.events import Phase
-from cuzkbench.logs.log import Log
+from cuzkbench.logs.log import Log, told_apart
 from cuzkbench.words import duration, percent
 
 EXACT_MARKS = 5_000
@@ -106,17 +106,17 @@ def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
 def compare(logs: Sequence[Log]) -> go.Figure:
     """Several logs over one time axis, each from its first measured kernel; headings say utilisation and cadence."""
     panels = []
-    for log in logs:
+    for name, log in zip(told_apart(logs), logs, strict=True):
         first, last = measured(log)
         rows = marks(log, (first / 1e9, last / 1e9))
         rows = rows[rows["key"] % STRIDE < SYNTHESIS]  # what feeds the queue has its place in the chart of one log
         heat = len(rows) > EXACT_MARKS // len(logs)
         rows = rows if heat else packed(rows)
-        words, high = f"{log.title}: {summary(log)}", (last - first) / 1e9
+        words, high = f"{name}: {summary(log)}", (last - first) / 1e9
         panels.append(_Panel(log, rows, tracks(log, rows), gaps(log), 0.0, high, words, first, heat))
     high = max(panel.high for panel in panels)
     panels = [replace(panel, low=-0.01 * high, high=1.01 * high) for panel in panels]
-    title = " against ".join(log.title for log in logs)
+    title = " against ".join(told_apart(logs))
     return _stacked(
         title,
         "Each run from its first measured kernel, on one time axis. Hatched: the GPU waits.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -105,3 +106,13 @@ class Log:
         )
         notes = "".join(f"<br><b style='color:#9A3412'>{escape(label)}</b>" for label in self.labels)
         return f"<table><caption {left}><b>{escape(self.title)}</b>{notes}</caption>{rows}</table>"
+
+
+def told_apart(logs: Sequence[Log]) -> list[str]:
+    """A short name for each of several logs: what its title does not share with all others, else its file's name."""
+    titles = [log.title for log in logs]
+    if len(set(titles)) < len(titles):
+        return [Path(log.path).name if log.path else log.title for log in logs]
+    parts = [title.split(", ") for title in titles]
+    names = [", ".join(part for part in mine if not all(part in other for other in parts)) for mine in parts]
+    return names if all(names) and len(set(names)) == len(names) else titles

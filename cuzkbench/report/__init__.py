@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cuzkbench.logs.log import Log
+from cuzkbench.logs.log import Log, told_apart
 
 EMBED_BYTES = 3_000_000  # a log above is not embedded, and the page says so
 PLOTLY_JS = "plotly-cartesian-4.1.1.min.js.gz"  # the traces in use, a quarter of the whole; see templates/README.md
@@ -33,7 +33,7 @@ def write(logs: Sequence[Log], path: str | Path) -> None:
         files = [Path(folder) / name for name in file_names(logs)]
         for log, file in zip(logs, files, strict=True):
             log.save(file)
-        page = render(files, " against ".join(log.title for log in logs))
+        page = render(files, " against ".join(told_apart(logs)))
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         partial.write_text(page, encoding="utf-8")

@@ -19,7 +19,7 @@ from cuzkbench.analysis.gaps import gaps
 from cuzkbench.analysis.metrics import bandwidth, metrics
 from cuzkbench.charts.lanes import each
 from cuzkbench.events import GapCause
-from cuzkbench.logs.log import Log
+from cuzkbench.logs.log import Log, told_apart
 from cuzkbench.plan import RunPlan
 from cuzkbench.words import CAUSES, NONE, duration, glued, percent, rate, size
 
@@ -31,15 +31,16 @@ SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about
 def heading(logs: Sequence[Log], answers: Sequence[Answer]) -> HTML:
     """The title, what every reader must know of these logs, the verdict on each, and the reader's notes."""
     labels = dict.fromkeys(label for log in logs for label in log.labels)
-    page = f"<h1>Why is the GPU idle? {' against '.join(escape(log.title) for log in logs)}</h1>"
+    names = told_apart(logs)
+    page = f"<h1>Why is the GPU idle? {escape(' against '.join(names))}</h1>"
     notes = ""
-    for log, answer in zip(logs, answers, strict=True):
-        who = f"{log.title}: " if len(logs) > 1 else ""
+    for name, answer in zip(names, answers, strict=True):
+        who = f"{name}: " if len(logs) > 1 else ""
         labels |= dict.fromkeys(who + broken for broken in _broken(answer))
         notes += "".join(f"<li>{escape(who + note)}</li>" for note in answer["warnings"] if note not in labels)
     page += "".join(f'<p class="label">{escape(text)}</p>' for text in labels)
-    for log, answer in zip(logs, answers, strict=True):
-        page += f'<p class="verdict">{escape((f"{log.title}: " if len(logs) > 1 else "") + verdict(answer))}</p>'
+    for name, answer in zip(names, answers, strict=True):
+        page += f'<p class="verdict">{escape((f"{name}: " if len(logs) > 1 else "") + verdict(answer))}</p>'
     told = f"<details><summary>Notes from reading ({notes.count('<li>')})</summary><ul>{notes}</ul></details>"
     return HTML(page + (told if notes else ""))
 
@@ -94,11 +95,11 @@ def cards(logs: Sequence[Log]) -> HTML:
         "upload against line rate": [],
         "proofs verified": [],
     }
-    for log in logs:
+    for name, log in zip(told_apart(logs), logs, strict=True):
         uploads = bandwidth(log)
         uploads = uploads[uploads["direction"] == "H2D"]
         for gpu in each(metrics(log)):
-            who = (log.title if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
+            who = (name if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
             idle = f"idle {duration(gpu.idle_ns)}"
             kinds["kernel utilisation"].append((who, percent(gpu.kernel_utilisation), idle))
             ideal = f"ideal {duration(gpu.ideal_cadence_ns)}"
@@ -113,7 +114,7 @@ def cards(logs: Sequence[Log]) -> HTML:
         count = (
             (str(int(proofs.get("verified") or 0)), f"of {int(made)} made") if made is not None else (NONE, "none made")
         )
-        kinds["proofs verified"].append((log.title if len(logs) > 1 else "", *count))
+        kinds["proofs verified"].append((name if len(logs) > 1 else "", *count))
     cells = ""
     for kind, rows in kinds.items():
         lines = ""
@@ -174,14 +175,15 @@ def differences(logs: Sequence[Log]) -> HTML:
     items = ""
     first, *others = logs
     before, waits = metrics(first), _waits(first)
-    for log in others:
+    base, *names = told_apart(logs)
+    for name, log in zip(names, others, strict=True):
         now, cause = metrics(log), _waits(log)
         knobs = [
             f"{knob.replace('_', ' ')} {_said(mine)} instead of {_said(its)}"
             for knob, (its, mine) in _knobs([first, log]).items()
             if its != mine
         ]
-        text = f"{log.title} differs from {first.title} in {', '.join(knobs) or 'no knob of its plan'}."
+        text = f"{name} differs from {base} in {', '.join(knobs) or 'no knob of its plan'}."
         cadences = [duration(frame["cadence_ns"].mean()) for frame in (now, before)]
         shares = [percent(frame["kernel_utilisation"].mean()) for frame in (now, before)]
         text += (
@@ -234,16 +236,14 @@ def comparison(logs: Sequence[Log]) -> HTML:
     ):
         rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or NONE for frame in frames)])
     caption = "Highlighted: where the plans differ." if mark else "The plans do not differ." if len(logs) > 1 else ""
-    return table(("", *(log.title for log in logs)), rows, caption, mark)
+    return table(("", *told_apart(logs)), rows, caption, mark)
 
 
 def provenance(logs: Sequence[Log]) -> HTML:
     """Machine, versions, plan, seed and the log's own state; only fields named here, whatever a header holds."""
     facts = [_facts(log) for log in logs]
     names = dict.fromkeys(name for fact in facts for name in fact)
-    return table(
-        ("", *(log.title for log in logs)), ([name, *(fact.get(name, NONE) for fact in facts)] for name in names)
-    )
+    return table(("", *told_apart(logs)), ([name, *(fact.get(name, NONE) for fact in facts)] for name in names))
 
 
 def _facts(log: Log) -> dict[str, str]:

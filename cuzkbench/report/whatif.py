@@ -27,7 +27,9 @@ def whatif(log: Log, name: str, number: int = 0) -> HTML:
     try:
         cells = grid(log)
     except CannotReplay as lack:
-        return HTML(f"<p>{escape(f'{log.title}: this log cannot say: {lack}.')}</p>")
+        return HTML(
+            f'<div class="whatif"><h3>{escape(log.title)}</h3><p>This log cannot say: {escape(str(lack))}.</p></div>'
+        )
     own = next((cell for cell in cells if cell["own"]), None)
     best = best_change(log)
     start = (own or cells[0])["changes"] | (best["changes"] if best else {})
