@@ -4,6 +4,7 @@ Meaning, as in the real runtime: synthesis workers take partitions in order, wai
 synthesise, and wait until the bounded queue has room; a GPU worker runs `stages.stages` for one partition after the
 other and takes and returns the lock where the list says. The lock and every engine serve first come, first served:
 one copy at a time in each direction and GPU, be it pinned or pageable. A copy's row begins when it is asked for.
+Where heap memory is copied under a driver's lock, who copied needs that lock once more to go on (`Shape.settles`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Shape:
     queue_depth: float = 1
     pool: int | None = None
     interleaved: bool = False  # another upload may go between two copies of one; else uploads run one after the other
+    settles: bool = False  # after a copy its caller goes on only when the bus is its own again, for no time
 
     @classmethod
     def of(cls, plan: RunPlan) -> Shape:
@@ -138,6 +140,10 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
                     if engine is not None:
                         engine.release(turn)
                     spans.append(Span(name, k, gpu, worker, begun, granted, env.now))
+                    if shape.settles and lane is Lane.COPY_H2D and engine is not None:
+                        turn = engine.request()
+                        yield turn
+                        engine.release(turn)
                 if pool is not None and name == frees:
                     pool.put(1)
             if held is not None:

@@ -2,7 +2,9 @@
 
 A stage's duration runs from the end of the stage before it (or from the lock's or the bus's grant) to the end of its
 own rows, so that latency between rows stays in the replay. The bus serves one copy at a time: a copy's time on it
-begins when the copy before it ended, if that was later than its own turn.
+begins when the copy before it ended, if that was later than its own turn; two copies that are marked as over at once
+share their time by size. On CUDA a copy from heap memory holds the driver's lock: what a caller waits for that while
+another copies is no time of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.rates import LineRate, line_rate
 from cuzkbench.analysis.rows import KIND, Rows, Table, once
 from cuzkbench.costs import Work
-from cuzkbench.events import Memory, Phase
+from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.simulate import Shape, Span, simulate_core
@@ -62,29 +64,51 @@ class Replay:
     shape: Shape
     work: Work
     warmup: list[bool]
-    warmup_first: bool  # it reached the GPU first, as it is meant to: a change that lets another overtake means nothing
+    leading: int  # partitions that reached the GPU no later than the warm-up: all it has, unless others overtook it
     lock: str  # the plan's, or as the rows show
     memory: str
     copies: list[list[Copy]]
     ring_ns: list[int]  # threads filling the pinned ring
     rate: LineRate  # towards the device, under the log's own CPU load
     measured: Outcome
+    kind: str  # of the device
 
-    def run(self, shape: Shape | None = None, work: Work | None = None, chosen: Sequence[int] | None = None) -> Outcome:
-        """Simulate, with another shape, other durations, or other partitions in their place."""
+    def run(
+        self,
+        shape: Shape | None = None,
+        work: Work | None = None,
+        chosen: Sequence[int] | None = None,
+        as_logged: bool = False,
+    ) -> Outcome:
+        """Simulate, with another shape, other durations, or other partitions in their place.
+
+        Of a change count the partitions after the first `leading`, whichever these are: that another one overtakes the
+        warm-up is no gain. `as_logged`: those that the log does not mark as warm-up.
+        """
         work = work or self.work
         if chosen is not None:
             work = work.take(chosen)
-        warm = sum(self.warmup) if self.warmup_first else self.warmup
+        warm = self.warmup if as_logged and self.leading > sum(self.warmup) else self.leading
         return outcome(simulate_core(shape or self.shape, work), work, warm)
 
     def own(self) -> Outcome:
         """The replay without a change; raises CannotReplay where it misses the log's own cadence."""
-        own = self.run()
-        missed = own.cadence_ns / self.measured.cadence_ns - 1
+        missed = self.run(as_logged=True).cadence_ns / self.measured.cadence_ns - 1
         if abs(missed) > TOLERANCE:
             raise CannotReplay(f"the replay of the log's own stages misses its cadence by {missed:+.1%}")
-        return own
+        return self.run()
+
+    def as_it_shared(self) -> Replay:
+        """The same with that way of sharing the bus which gives the log's own cadence best.
+
+        Uploads by turns or one after the other, callers held up or not: which thread gets a driver's lock is chance.
+        """
+        ways = [(True, True), (True, False), (False, False)]
+        runs = [
+            dataclasses.replace(self, shape=dataclasses.replace(self.shape, interleaved=turns, settles=settles))
+            for turns, settles in ways
+        ]
+        return min(runs, key=lambda run: abs(run.run(as_logged=True).cadence_ns - self.measured.cadence_ns))
 
     def at_line_rate(self, kind: Memory) -> list[tuple[int, ...]]:
         """The uploads with every copy of that kind at line rate, none slower than it was."""
@@ -162,9 +186,11 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     life = _Life(table.rows, proofs)
     plan = _plan(log)
     lock, memory = (plan.lock, plan.memory) if plan else _policies(life)
-    emulated = log.kind == "emulated"  # its bus takes turns copy by copy
-    listed = stages(lock, memory)
-    durations, lead, copies, interleaved = life.walk(listed)
+    shared = log.kind in ("emulated", "cuda")  # a bus that takes turns copy by copy
+    settles = driver_lock(memory, log.kind)
+    listed = steps_of(lock, memory, log.kind)
+    pinned = line_rate(log, table.rows, Phase.H2D, rate)
+    durations, lead, copies, interleaved = life.walk(listed, pinned, settles)
     tail = life.free_workers(durations)
     made = life.first(Phase.SYNTHESIS), life.last(Phase.SYNTHESIS)
     durations["synthesis"] = made[1] - made[0] + life.woken
@@ -178,17 +204,33 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         *(values[order].tolist() for values in (lead, extent, busy, tail)),
     )
     shape = _shape(log, plan, listed, proofs, table.rows.of(Phase.SYNTHESIS))
-    return Replay(
-        dataclasses.replace(shape, interleaved=emulated if interleaved is None else interleaved),
+    shape = dataclasses.replace(shape, stages=listed, settles=settles)
+    run = Replay(
+        dataclasses.replace(shape, interleaved=shared if interleaved is None else interleaved),
         work,
         warmup[order].tolist(),
-        bool(warmup[np.argsort(life.kernels[0], kind="stable")[: warmup.sum()]].all()),
+        int(np.flatnonzero(warmup[np.argsort(life.kernels[0], kind="stable")]).max(initial=-1)) + 1,
         lock,
         memory,
         copies,
         proofs["stage_ns"].to_numpy(np.int64)[order].tolist(),
-        line_rate(log, table.rows, Phase.H2D, rate),
+        pinned,
         measured,
+        log.kind,
+    )
+    return run.as_it_shared() if settles and interleaved is not None else run
+
+
+def driver_lock(memory: str, kind: str) -> bool:
+    """Whether uploads run under a lock of the driver that other threads' calls need too."""
+    return kind == "cuda" and MEMORIES[memory] is Memory.PAGEABLE
+
+
+def steps_of(lock: str, memory: str, kind: str) -> tuple[Stage, ...]:
+    """The stages of a plan on a kind of device: CUDA takes back page-locked memory only from a GPU at rest."""
+    return tuple(
+        dataclasses.replace(stage, lane=Lane.COMPUTE) if kind == "cuda" and stage.name == "unregister" else stage
+        for stage in stages(lock, memory)
     )
 
 
@@ -238,7 +280,9 @@ class _Life:
         np.maximum.at(out, self.who[chosen], self.rows.end[chosen])
         return out
 
-    def walk(self, listed: Sequence[Stage]) -> tuple[dict[str, np.ndarray], np.ndarray, list[list[Copy]], bool | None]:
+    def walk(
+        self, listed: Sequence[Stage], rate: LineRate, settles: bool
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, list[list[Copy]], bool | None]:
         """Durations by stage, the kernels' lead, the copies, and whether uploads interleave (None: none met)."""
         asked = self.first(Phase.LOCK_WAIT)
         asked = np.where(asked == NEVER, self.hold[0], asked)
@@ -247,13 +291,21 @@ class _Life:
         now, lead = self.picked, np.zeros(self.count, np.int64)
         copies: list[list[Copy]] = []
         interleaved: bool | None = None
+        engine = [self.kernels[1]]  # when it was left
+        if any(stage.phase is Phase.ALLOC and stage.lane is Lane.COMPUTE for stage in listed):
+            engine.append(self.last(Phase.ALLOC, self.on_worker & (self.rows.end > self.kernels[0][self.who])))
+        late = np.zeros(self.count, np.int64)
         for stage in listed:
             if stage.name == locked[0]:
-                if durations:  # latency before the lock is asked for: PREP takes it, whatever the stage before
-                    durations["prep"] += np.where(asked == NEVER, 0, np.maximum(0, asked - now))
+                if durations:  # before the lock is asked for
+                    late += np.where(asked == NEVER, 0, np.maximum(0, asked - now))
+                    if settles and copies:
+                        late -= self._beside_copies(now, np.maximum(now, asked))
                 now = np.maximum(now, self.hold[0])
             if stage.phase is Phase.H2D:
-                copies, interleaved = self._copies(now, stage.staged)
+                copies, interleaved = self._copies(
+                    now, stage.staged, rate, late if settles and not stage.locked else None
+                )
                 now = np.maximum(now, self.last(Phase.H2D, self.on_worker))
                 continue
             where = self.on_worker.copy()
@@ -263,27 +315,43 @@ class _Life:
             elif stage.phase is Phase.PREP and not stage.locked:  # what it does inside the hold is not this stage's
                 where &= (self.hold[0][self.who] == NEVER) | (self.rows.start < self.hold[0][self.who])
             begin = now
+            if stage.lane is Lane.COMPUTE:
+                ends = self.kernels[1] if stage.phase is Phase.KERNEL else self.last(stage.phase, where)
+                begin = np.maximum(now, self._left_by(ends, np.tile(self.gpu, len(engine)), np.concatenate(engine)))
             if stage.phase is Phase.KERNEL:
-                begin = np.maximum(now, self._kernels_before())
                 lead = np.maximum(0, self.kernels[0] - begin)
             now = np.maximum(begin, self.last(stage.phase, where))
             if stage.name == locked[-1]:
                 now = np.maximum(now, self.hold[1])
             durations[stage.name] = now - begin
+        durations["prep"] += late  # latency before a copy or the lock, whatever the stage before
         self.done = now
         return durations, lead, copies, interleaved
 
-    def _kernels_before(self) -> np.ndarray:
-        """When the kernels of the partition before on the same GPU ended."""
-        out = np.full(self.count, NEVER)
+    def _beside_copies(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """How long copies of the same GPU lasted in those intervals, one for each partition."""
+        copies, out = self.rows.of(Phase.H2D), np.zeros(self.count, np.int64)
         for number in np.unique(self.gpu):
-            at = np.flatnonzero(self.gpu == number)
-            at = at[np.lexsort((self.kernels[1][at], self.kernels[0][at]))]
-            out[at[1:]] = np.maximum.accumulate(self.kernels[1][at])[:-1]
+            mine = self.gpu == number
+            out[mine] = intervals.overlap(start[mine], end[mine], copies.take(copies.gpu == number).union())
         return out
 
-    def _copies(self, turn: np.ndarray, whole: bool) -> tuple[list[list[Copy]], bool | None]:
-        """Each partition's copies from its turn on; `whole` joins those of one upload."""
+    def _left_by(self, instants: np.ndarray, gpu: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """When something of each partition's GPU was last left before an instant, of those ends."""
+        out = np.full(self.count, NEVER)
+        for number in np.unique(self.gpu):
+            mine = self.gpu == number
+            left = np.sort(np.append(end[gpu == number], NEVER))
+            out[mine] = left[np.maximum(0, np.searchsorted(left, instants[mine]) - 1)]
+        return out
+
+    def _copies(
+        self, turn: np.ndarray, whole: bool, rate: LineRate, late: np.ndarray | None
+    ) -> tuple[list[list[Copy]], bool | None]:
+        """Each partition's copies from its turn on; `whole` joins those of one upload.
+
+        `late`: takes what passed between a copy's turn and its start; None leaves that in the copy.
+        """
         rows = self.rows.take(self.rows.among([Phase.H2D]) & self.on_worker)
         who = self.who[self.rows.among([Phase.H2D]) & self.on_worker]
         start, end, size, kind, gpu = rows.start, rows.end, rows.bytes, rows.memory, rows.gpu
@@ -294,9 +362,23 @@ class _Life:
         out: list[list[Copy]] = [[] for _ in range(self.count)]
         bus: dict[int, int] = {}
         own, kinds, turns = turn.tolist(), list(Memory), []
+        latest: dict[int, tuple[int, int]] = {}  # by GPU: whose copy was served last, and which of its own
         for i in np.lexsort((who, start, end)).tolist():
             k, g, until = int(who[i]), int(gpu[i]), int(end[i])
-            out[k].append(Copy(max(0, until - max(own[k], bus.get(g, NEVER))), int(size[i]), kinds[kind[i]]))
+            since = max(own[k], bus.get(g, NEVER))
+            if late is not None and start[i] > since:
+                late[k] += int(start[i]) - since
+                since = int(start[i])
+            copy = Copy(max(0, until - since), int(size[i]), kinds[kind[i]])
+            other, place = latest.get(g, (k, 0))
+            if other != k and bus[g] > start[i] and 2 * copy.ns < rate.ns(copy.bytes):
+                # faster than the bus: both were marked as over when the second was, so they share that time by size
+                before = out[other][place]
+                total, both = before.ns + copy.ns, before.bytes + copy.bytes
+                out[other][place] = before._replace(ns=total * before.bytes // both)
+                copy = copy._replace(ns=total - total * before.bytes // both)
+            out[k].append(copy)
+            latest[g] = k, len(out[k]) - 1
             own[k] = bus[g] = until
             turns.append((g, k))
         turns.sort(key=lambda one: one[0])  # by GPU, then by time

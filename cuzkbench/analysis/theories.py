@@ -51,7 +51,7 @@ def _unlocked(run: Replay, lifted: Callable[[Stage], bool]) -> Shape:
 
 
 def _lock_covers_cpu(run: Replay) -> Mend:
-    shape = _unlocked(run, lambda stage: stage.lane is Lane.CPU)
+    shape = _unlocked(run, lambda stage: stage.lane is Lane.CPU or stage.phase is Phase.ALLOC)
     where = next((i for i, stage in enumerate(shape.stages) if stage.staged and stage.locked), None)
     if where is None:
         return Mend(shape, run.work, "PREP, ALLOC, STAGE and FINISH outside the lock")
@@ -73,7 +73,8 @@ def _bounce_buffer(run: Replay) -> Mend:
     if Memory.PAGEABLE not in kinds:
         return Mend(run.shape, run.work, "no copy is from pageable memory")
     words = f"pageable copies at the line rate of {rate(run.rate.gb_s)} ({run.rate.source})"
-    return Mend(run.shape, run.mended(run.at_line_rate(Memory.PAGEABLE)), spaced(words))
+    shape = dataclasses.replace(run.shape, settles=False)
+    return Mend(shape, run.mended(run.at_line_rate(Memory.PAGEABLE)), spaced(words))
 
 
 def _single_worker(run: Replay) -> Mend:

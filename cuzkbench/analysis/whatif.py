@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cuzkbench.analysis.replay import CannotReplay, Replay, beginning, replay
+from cuzkbench.analysis.replay import CannotReplay, Replay, beginning, driver_lock, replay, steps_of
 from cuzkbench.costs import Work
 from cuzkbench.events import Memory
 from cuzkbench.logs.log import Log
 from cuzkbench.simulate import Shape, simulate_core
-from cuzkbench.stages import LOCKS, MEMORIES, stages
+from cuzkbench.stages import LOCKS, MEMORIES
 from cuzkbench.words import rate, spaced
 
 RESAMPLES = 30
@@ -45,17 +45,19 @@ def whatif(
     resamples: int = RESAMPLES,
     seed: int = 0,
     most: int | None = None,
+    start_ns: int | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
     """The mapping of `whatif --json` for changes of memory, lock, workers, synthesis_workers or link_gb_s.
 
     `link_gb_s` gives every copy that rate, `line_rate` says what a pinned one would reach. `most`: from so many
-    partitions at the log's beginning, where somebody waits for the answer. Raises ValueError for other names and values.
+    partitions at the log's beginning, where somebody waits for the answer; `start_ns`: from the partitions that were
+    proved from then on. Raises ValueError for other names and values.
     """
     _check(changes)
     out: dict[str, Any] = {"changes": changes, "measured_cadence_ns": None, "predicted": None, "supported": False}
     try:
-        run = replay(log, line_rate) if most is None else beginning(log, most, line_rate)
+        run = replay(log, line_rate, start_ns) if most is None else beginning(log, most, line_rate)
         out["measured_cadence_ns"] = round(run.measured.cadence_ns)
         run.own()
         shape, work, words = apply(run, **changes)
@@ -153,7 +155,9 @@ def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
         copies = [tuple(round(copy.bytes / link) for copy in upload) for upload in run.copies]
         work, words = run.mended(copies), spaced(f"every copy at {rate(link)}, the rest as in the log")
     shape = run.shape.with_workers(changes.get("workers", run.shape.workers), changes.get("synthesis_workers"))
-    return dataclasses.replace(shape, stages=stages(lock, memory)), work, words
+    settles = run.shape.settles if memory == run.memory else driver_lock(memory, run.kind)
+    settles &= "link_gb_s" not in changes
+    return dataclasses.replace(shape, stages=steps_of(lock, memory, run.kind), settles=settles), work, words
 
 
 def candidates(run: Replay) -> list[dict[str, Any]]:
