@@ -84,7 +84,8 @@ def _notebook(path: Path, source: Path, out: Path) -> Page:
     title, _, rest = notebook.cells[0].source.removeprefix("# ").partition("\n")
     says = re.sub(r"\[(.*?)\]\(.*?\)|[*`]", r"\1", rest.strip().split("\n\n")[0])
     page = Page(f"{path.stem}.html", title, " ".join(says.split()))
-    (out / page.file).write_text(report.page(notebook, title, home="index.html"), encoding="utf-8")
+    text = re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', report.page(notebook, title, home="index.html"))
+    (out / page.file).write_text(text, encoding="utf-8")
     return page
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def test_every_notebook_and_sample_has_a_page_that_the_index_leads_to(gallery, b
     assert {page.file for page in pages} == {path.name for path in out.iterdir()}
     assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {Path(page.file).stem for page in pages}
     with visit(browser, out / "index.html", WIDTHS["desk"]) as seen:
-        links = seen.page.eval_on_selector_all("main a", "all => all.map(one => one.getAttribute('href'))")
+        links = seen.page.eval_on_selector_all("main p > a", "all => all.map(one => one.getAttribute('href'))")
     assert links == [page.file for page in pages[1:]]
 
 
@@ -45,6 +46,13 @@ def test_every_page_is_quiet_drawn_and_whole(gallery, browser, width):
         with visit(browser, out / page.file, WIDTHS[width]) as seen:
             assert {page.file: seen.faults()} == {page.file: QUIET}
             assert page.file == "index.html" or seen.page.locator("figure.chart").count()
+
+
+def test_links_lead_to_pages_of_the_gallery(gallery):
+    out, pages = gallery
+    for page in pages:
+        for target in re.findall(r'<a href="([^"#]+)"', (out / page.file).read_text(encoding="utf-8")):
+            assert target.startswith(("https://", "data:")) or (out / target).exists(), (page.file, target)
 
 
 def test_no_checkout_is_said(tmp_path):

@@ -254,7 +254,7 @@ def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel],
         lanes = axis(grid=False, fixedrange=True, ticks="", **domain)
         fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": lanes})
         if panel.heading:
-            text = {"text": f"<b>{wrapped(panel.heading, _HEADING)}</b>", "font": {"size": 12, "color": INK}}
+            text = {"text": f"<b>{wrapped(panel.heading, _HEADING)}</b>", "font": {"size": 11, "color": INK}}
             across = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -100}
             fig.add_annotation(**text, **across, y=top, yref="paper", yanchor="bottom", align="left", showarrow=False)
         for track in panel.lanes[1:]:

@@ -179,7 +179,7 @@ def differences(logs: Sequence[Log]) -> HTML:
     for name, log in zip(names, others, strict=True):
         now, cause = metrics(log), _waits(log)
         knobs = [
-            f"{knob.replace('_', ' ')} {_said(mine)} instead of {_said(its)}"
+            f"{knob} ({_said(mine)} instead of {_said(its)})"
             for knob, (its, mine) in _knobs([first, log]).items()
             if its != mine
         ]
@@ -209,7 +209,8 @@ def _waits(log: Log) -> dict[GapCause, int]:
 def _knobs(logs: Sequence[Log]) -> dict[str, list[Any]]:
     """What each run was asked to do, by knob."""
     names = [f.name for f in dataclasses.fields(RunPlan) if f.name not in ("preset", "seed", "verify", "timing")]
-    return {name: [(log.header["plan"] or {}).get(name) for log in logs] for name in names}
+    said = {name: name.replace("_", " ").replace("cpu", "CPU").replace("gpus", "GPUs") for name in names}
+    return {said[name]: [(log.header["plan"] or {}).get(name) for log in logs] for name in names}
 
 
 def _said(value: object) -> str:
@@ -219,7 +220,7 @@ def _said(value: object) -> str:
 def comparison(logs: Sequence[Log]) -> HTML:
     """What the runs were asked to do and what came of it, side by side; differing knobs stand out."""
     asked = {knob: values for knob, values in _knobs(logs).items() if any(value != values[0] for value in values)}
-    rows: list[list[object]] = [[knob.replace("_", " "), *map(_said, values)] for knob, values in asked.items()]
+    rows: list[list[object]] = [[knob, *map(_said, values)] for knob, values in asked.items()]
     mark = range(len(rows))
     frames = [metrics(log).to_dict("records") for log in logs]
     for name, key, form in (
