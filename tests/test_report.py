@@ -21,11 +21,13 @@ import pytest
 
 from cuzkbench import read, report
 from cuzkbench.analysis.explain import explain
+from cuzkbench.analysis.gaps import gaps
 from cuzkbench.analysis.metrics import metrics
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.report import parts
 from cuzkbench.report.execute import PLOTLY, execute
+from cuzkbench.report.whatif import whatif
 from cuzkbench.simulate import simulate
 from cuzkbench.words import duration
 from tests import handmade
@@ -232,3 +234,19 @@ def test_our_script_is_small_and_calls_nobody():
     script = (TEMPLATES / "report" / "page.js").read_text(encoding="utf-8")
     assert len(script.splitlines()) < SCRIPT_LINES
     assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b\s*\(|https?:", script)
+
+
+def test_differences_vs_plans_metrics_and_gaps(runs):
+    said = unescape(parts.differences(runs).data)
+    before, now = (metrics(log).iloc[0] for log in runs)
+    assert "fixed differs from seed-case in memory (pinned instead of pageable)." in said
+    assert f"every {duration(now['cadence_ns'])} instead of {duration(before['cadence_ns'])}" in said
+    waits = gaps(runs[0]).query("cause == 'SLOW_TRANSFER'")
+    slow = duration((waits["end_ns"] - waits["start_ns"]).sum())
+    assert f"Waiting for a slow transfer: {duration(0)} instead of {slow}." in said
+    assert parts.differences(runs[:1]).data == ""
+
+
+def test_whatif_of_a_log_that_cannot_be_replayed_says_so():
+    bare = handmade.log(row("KERNEL", 0, 10, -1, -1), row("KERNEL", 20, 30, -1, -1))
+    assert "This log cannot say: the log has no kernels whose partition is known." in whatif(bare, "bare.parquet").data
