@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cuzkbench import outputs
+
 EXPORTS = ("chrome", "jsonl", "parquet")
+MOST_S = 9e9  # int64 nanoseconds hold that many seconds
 
 
 def print_json(document: Any) -> None:
@@ -28,7 +31,9 @@ def explain(
     from cuzkbench.logs import read
     from cuzkbench.tables import explanation, show
 
-    begin, end = (None if s is None else round(s * 1e9) for s in (begin_s, end_s))
+    if fail_under is not None and not 0 <= fail_under <= 1:
+        raise ValueError(f"--fail-under {fail_under:g}: a share, from 0 to 1")
+    begin, end = _nanoseconds("--from", begin_s), _nanoseconds("--to", end_s)
     answer = analysis.explain(read(path), line_rate=line_rate, start_ns=begin, end_ns=end)
     if as_json:
         print_json(answer)
@@ -38,6 +43,12 @@ def explain(
         return 0
     judged = [gpu["kernel_utilisation"] for gpu in answer["gpus"] if gpu["window_ns"]]
     return int(not judged or min(judged) < fail_under)
+
+
+def _nanoseconds(option: str, seconds: float | None) -> int | None:
+    if seconds is not None and not abs(seconds) <= MOST_S:
+        raise ValueError(f"{option} {seconds:g}: seconds since the run's start, at most {MOST_S:g}")
+    return None if seconds is None else round(seconds * 1e9)
 
 
 def compare(paths: Sequence[Path], as_json: bool) -> None:
@@ -71,6 +82,7 @@ def report(paths: Sequence[Path], output: Path) -> None:
     from cuzkbench.logs import read
     from cuzkbench.tables import show
 
+    outputs.check(output, inputs=paths)
     report.write([read(path) for path in paths], output)
     show(f"wrote {output}")
 
@@ -78,10 +90,9 @@ def report(paths: Sequence[Path], output: Path) -> None:
 def import_files(paths: Sequence[Path], output: Path, format: str | None, partition_bytes: int | None) -> None:
     """`cuzkbench import`: says what was read, bounded and left out."""
     from cuzkbench.logs import read
-    from cuzkbench.runs import check_writable
     from cuzkbench.tables import show
 
-    check_writable(output)
+    outputs.check(output, outputs.LOGS, paths)
     options: dict[str, Any] = {} if partition_bytes is None else {"partition_bytes": partition_bytes}
     log = read(*paths, format=format, **options)
     log.save(output)
@@ -91,19 +102,20 @@ def import_files(paths: Sequence[Path], output: Path, format: str | None, partit
 
 
 def export(path: Path, to: str, output: Path) -> None:
-    """`cuzkbench export`. Raises ValueError for an unknown format."""
+    """`cuzkbench export`. Raises ValueError for an unknown format, or a name that belongs to another."""
     from cuzkbench.logs import read
     from cuzkbench.tables import show
 
     if to not in EXPORTS:
         raise ValueError(f"--to {to!r}: one of {', '.join(EXPORTS)}")
+    if to == "chrome" and output.suffix in outputs.LOGS:
+        raise ValueError(f"output {str(output)!r}: a Chrome trace; add --to {output.suffix[1:]}, or take another name")
+    outputs.check(output, () if to == "chrome" else (f".{to}",), [path])
     log = read(path)
     if to == "chrome":
         from cuzkbench.logs import chrome_export
 
         chrome_export.write(log, output)
-    elif output.suffix != f".{to}":
-        raise ValueError(f"output {str(output)!r}: a name that ends in .{to}")
     else:
         log.save(output)
     show(f"wrote {output}")

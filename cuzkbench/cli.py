@@ -1,19 +1,35 @@
 """The command `cuzkbench`: one function call per sub-command, no logic. Heavy modules are imported inside them.
 
-Exit status: 0 done, 1 the run or the data failed, 2 wrong usage; a caller's fault is one line on stderr.
+Exit status: 0 done, 1 the run or the data failed, 2 wrong usage, 130 after Ctrl-C. A caller's fault is one line on
+stderr.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from cuzkbench.events import DeviceError, LogFormatError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+class Commands(TyperGroup):
+    """The commands, of which Ctrl-C ends one with a line that says what is left of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """One command; status 130 after Ctrl-C, as shells have it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            print(f"cuzkbench: {str(stop) or 'interrupted'}", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 bench = typer.Typer(no_args_is_help=True, help="Verify, then time.")
 app.add_typer(bench, name="bench")
 
@@ -196,6 +212,7 @@ def bench_kernels(json: Json = False) -> None:
 
 def main() -> None:
     """Run the command line. A caller's fault becomes one line on stderr and an exit status, a bug a traceback."""
+    warnings.formatwarning = lambda message, *_, **__: f"cuzkbench: {message}\n"
     try:
         app(prog_name="cuzkbench")
     except (LogFormatError, DeviceError, MemoryError, OSError) as error:
@@ -211,6 +228,7 @@ def main() -> None:
 
 
 def _fail(error: Exception, status: int) -> None:
-    words = " ".join(str(error).split()) or type(error).__name__
+    told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    words = " ".join(told.split()) or type(error).__name__
     print(f"cuzkbench: {words}", file=sys.stderr)
     sys.exit(status)

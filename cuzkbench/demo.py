@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cuzkbench import outputs
 from cuzkbench.plan import RunPlan
 
 PRESETS = ("seed-case", "fixed")
@@ -23,6 +24,8 @@ def demo(out: Path, device: str = "auto") -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     paths = {preset: out / f"{preset}.parquet" for preset in PRESETS}
+    for path in (*paths.values(), out / REPORT):
+        outputs.check(path)
     logs = []
     for preset, path in paths.items():
         with bars(preset) as progress:

@@ -170,13 +170,19 @@ class LogFormatError(ValueError):
     """A log that cannot be read: says where, what is wrong, and what was read before it."""
 
     def __init__(self, path: object, where: str, what: str, read: str = "nothing was read before it") -> None:
-        super().__init__(f"{path}: {where}: {what} ({read})")
+        super().__init__(str(path), where, what, read)  # all that a copy is made of, as by another process
         self.path, self.where, self.what, self.read = str(path), where, what, read
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.where}: {self.what} ({self.read})"
 
 
 class DeviceError(RuntimeError):
     """A device call that failed: the kernel or call, its shape and the driver's own words."""
 
     def __init__(self, call: str, shape: str, words: str) -> None:
-        super().__init__(f"{call} ({shape}): {words}")
+        super().__init__(call, shape, words)
         self.call, self.shape, self.words = call, shape, words
+
+    def __str__(self) -> str:
+        return f"{self.call} ({self.shape}): {self.words}"

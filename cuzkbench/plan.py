@@ -11,9 +11,13 @@ from typing import Any
 from cuzkbench.stages import LOCKS, MEMORIES
 
 LOG2_MIN, LOG2_MAX = 8, 27
+SEED_MAX = (1 << 64) - 1
 DEVICES = ("auto", "host", "cuda", "model")
 # what a plan leaves open, by the device that runs it: (log2_size, partitions, synthesis workers)
 _DEFAULTS = {"host": (12, 8, 1), "cuda": (22, 8, 2), "model": (27, 10, 10)}
+
+# what a knob's annotation accepts, exactly: a header must hold it as JSON, and True is no number
+_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "seed-case": {"lock": "narrow", "memory": "pageable", "cpu_load": -1},
@@ -64,11 +68,16 @@ class RunPlan:
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{name} {value}: from {low} to {high}")
 
+        for field in dataclasses.fields(self):
+            kind, _, optional = str(field.type).partition(" | ")
+            value = getattr(self, field.name)
+            if not (value is None and optional) and type(value) not in _TYPES[kind]:
+                raise ValueError(f"{field.name} {value!r}: {kind} is needed")
         if self.preset is not None:
             among("preset", self.preset, PRESETS)
         base, _, index = self.device.partition(":")
         among("device", base, DEVICES)
-        if ":" in self.device and not (base == "cuda" and index.isdigit()):
+        if ":" in self.device and not (base == "cuda" and index.isdecimal()):
             raise ValueError(f"device {self.device!r}: auto, host, cuda, cuda:N or model")
         among("lock", self.lock, LOCKS)
         among("memory", self.memory, MEMORIES)
@@ -80,6 +89,8 @@ class RunPlan:
         between("synthesis_workers", 1, 256)
         between("queue_depth", 1, 4096)
         between("cpu_load", -1, 4096)
+        between("seed", 0, SEED_MAX)
+        between("key_seed", 0, SEED_MAX)
         between("boolean_share", 0.0, 0.95)
         between("b_density", 0.0, 1.0)
         between("public_inputs", 1, 1024)

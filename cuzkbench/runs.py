@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cuzkbench import outputs
 from cuzkbench.plan import RunPlan
 
 if TYPE_CHECKING:
     from cuzkbench.live import Live
     from cuzkbench.logs.log import Log
     from cuzkbench.progress import Progress
-
-SUFFIXES = (".jsonl", ".parquet")
 
 
 def plan_of(knobs: Mapping[str, Any]) -> RunPlan:
@@ -82,21 +81,10 @@ def _simulated(plan: RunPlan, path: str | Path | None) -> Log:
 
     if path is None:
         return simulate(plan)
-    check_writable(Path(path))
+    outputs.check(Path(path), outputs.LOGS)
     log = simulate(plan)
     log.save(path)
     return dataclasses.replace(log, path=str(path))
-
-
-def check_writable(path: Path) -> None:
-    """Raise before any work where the log could not be written: ValueError for its name, OSError for its place."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"log {str(path)!r}: a name that ends in {' or '.join(SUFFIXES)}")
-    existed = path.exists()
-    with path.open("ab"):
-        pass
-    if not existed:
-        path.unlink()
 
 
 def run_command(path: Path, knobs: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cuzkbench import outputs
 from cuzkbench.plan import RunPlan
 from cuzkbench.runs import plan_of, run
 
@@ -56,7 +57,7 @@ def starter(cluster: str | None) -> Iterator[Callable[[RunPlan], Callable[[], Lo
         yield lambda plan: partial(run, plan)  # begins when it is waited for
     elif cluster.startswith("local:"):
         count = cluster.removeprefix("local:")
-        if not count.isdigit() or int(count) < 1:
+        if not count.isdecimal() or int(count) < 1:
             raise ValueError(f"cluster {cluster!r}: local:N with N of 1 or more, or a scheduler's address")
         with ProcessPoolExecutor(int(count), mp_context=get_context("spawn")) as pool:
             yield lambda plan: pool.submit(run, plan).result
@@ -78,6 +79,8 @@ def sweep(over: Sequence[str], out: Path, preset: str | None = None, cluster: st
 
     matrix = plans(over, preset)
     out.mkdir(parents=True, exist_ok=True)
+    for name in matrix:
+        outputs.check(out / f"{name}.parquet")
     logs: dict[str, Log] = {}
     failed = 0
     with starter(cluster) as start:

@@ -2,15 +2,20 @@
 
 import dataclasses
 import json
+import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
 from cuzkbench import read
 from cuzkbench.cli import app, main
+from cuzkbench.events import DeviceError, LogFormatError
 from cuzkbench.plan import LOG2_MAX, RunPlan
+from cuzkbench.prover.scheduler import RunFailed, RunInterrupted
 from cuzkbench.sweep import plans
 
 COMMANDS = typer.main.get_command(app).commands
@@ -63,6 +68,8 @@ def test_python_m_is_the_command():
         (("--workers", "9"), "workers 9: from 1 to 8"),
         (("--log2-size", "7"), f"log2_size 7: from 8 to {LOG2_MAX}"),
         (("--log2-size", "28"), f"log2_size 28: from 8 to {LOG2_MAX}"),
+        (("--seed", "-1"), "seed -1: from 0 to "),
+        (("--device", "cuda:²"), "device 'cuda:²': auto, host, cuda, cuda:N or model"),
         (("--kernels", "timed:never"), "kernels 'timed:never': real or timed:SECONDS"),
         (("--partitions", "x"), "Invalid value"),
         (("--no-such-option",), "No such option"),
@@ -79,13 +86,83 @@ def test_wrong_usage_is_status_2_and_writes_nothing(arguments, says, tmp_path, c
 
 def test_log_name_must_say_the_format(tmp_path, capsys):
     assert status("run", "--device", "model", "-o", tmp_path / "log.csv") == 2
-    assert capsys.readouterr().err.startswith("cuzkbench: log ")
+    assert capsys.readouterr().err.startswith("cuzkbench: output ")
     assert not list(tmp_path.iterdir())
 
 
 def test_unwritable_output_is_status_1_in_one_line(tmp_path, capsys):
     assert status("run", "--device", "model", "-o", tmp_path / "no such folder" / "log.jsonl") == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_log_is_never_written_over_by_its_own_trace_or_report(model_log, tmp_path, capsys):
+    """`export LOG -o LOG` wrote a Chrome trace, its default, over the only copy of the log."""
+    path = tmp_path / "log.parquet"
+    path.write_bytes(model_log.read_bytes())
+    for command in (["export", path], ["export", path, "--to", "parquet"], ["report", path], ["import", path]):
+        assert status(*command, "-o", path) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert status("export", path, "-o", tmp_path / "trace.jsonl") == 2
+    assert "add --to jsonl" in capsys.readouterr().err
+    assert path.read_bytes() == model_log.read_bytes()
+    assert [left.name for left in tmp_path.iterdir()] == ["log.parquet"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_a_pipe_or_device_is_not_replaced_by_a_file(command, model_log, tmp_path, capsys):
+    """`-o /dev/null` put a regular file in the place of /dev/null, since files replace what was there."""
+    os.mkfifo(tmp_path / "pipe")
+    assert status(command, model_log, "-o", tmp_path / "pipe") == 2
+    assert "not a regular file" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_an_output_that_is_a_folder_or_has_none_is_named_as_it_was_given(command, model_log, tmp_path, capsys):
+    for path, says in ((tmp_path, "Is a directory"), (tmp_path / "none" / "x", "No such file or directory")):
+        assert status(command, model_log, "-o", path) == 1
+        assert capsys.readouterr().err == f"cuzkbench: {path}: {says}\n"
+
+
+def test_demo_refuses_before_any_run(tmp_path, monkeypatch):
+    (tmp_path / "report.html").mkdir()
+    monkeypatch.setattr("cuzkbench.runs.run", None)  # a run would fail otherwise
+    assert status("demo", "--out", tmp_path) == 1
+
+
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_ctrl_c_says_where_the_log_of_what_was_finished_is(command, tmp_path, monkeypatch, capsys):
+    """The message was lost: the command ended with status 130 and not a word."""
+
+    def interrupted(*_, **__):
+        raise RunInterrupted(tmp_path / "half.jsonl")
+
+    monkeypatch.setattr("cuzkbench.runs.run", interrupted)
+    assert status(command, *(["-o", tmp_path / "half.jsonl"] if command == "run" else ["--out", tmp_path])) == 130
+    assert str(tmp_path / "half.jsonl") in capsys.readouterr().err
+
+
+def test_a_warning_is_one_line_without_source_text(tmp_path):
+    code = "import warnings; from cuzkbench import cli; cli.app = lambda **_: warnings.warn('the cache'); cli.main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "cuzkbench: the cache\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeviceError("ntt", "2^8", "words"),
+        LogFormatError("a.jsonl", "line 1", "what", "read"),
+        RunFailed("why", Path("a.jsonl")),
+        RunInterrupted(Path("a.jsonl")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_whole_from_another_process(error):
+    """A run that failed in a sweep's process could not be unpickled, which broke the pool and every other run."""
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_cuda_without_a_gpu_says_what_is_missing(tmp_path, capsys):
@@ -177,6 +254,15 @@ def test_fail_under_is_status_1_below_and_0_above(model_log, capsys):
     assert status("explain", model_log, "--fail-under", str(used - 0.01)) == 0
 
 
+@pytest.mark.parametrize(
+    "option", [("--fail-under", "90"), ("--fail-under", "nan"), ("--from", "nan"), ("--to", "inf"), ("--to", "1e300")]
+)
+def test_explain_refuses_a_number_that_says_nothing(option, model_log, capsys):
+    """`--fail-under nan` passed every log, `--to inf` was a traceback."""
+    assert status("explain", model_log, *option) == 2
+    assert capsys.readouterr().err.startswith(f"cuzkbench: {option[0]} ")
+
+
 def test_whatif_without_a_change_is_wrong_usage(model_log, capsys):
     assert status("whatif", model_log) == 2
     assert "--lock, --memory, --workers, --synthesis-workers" in capsys.readouterr().err
@@ -227,6 +313,10 @@ def test_sweep_runs_every_combination(tmp_path, capsys):
         (["lock=narrow", "lock=coarse"], "named twice"),
         (["colour=red"], "knob 'colour'"),
         (["workers=2,99"], "workers 99"),
+        (["workers=2.5"], "workers 2.5: int is needed"),
+        (["device=5"], "device 5: str is needed"),
+        (["verify=1"], "verify 1: bool is needed"),
+        (["seed=true"], "seed True: int is needed"),
     ],
 )
 def test_sweep_refuses_before_any_run(over, says):

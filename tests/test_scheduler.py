@@ -244,6 +244,18 @@ def test_ctrl_c_ends_in_order(work: FakeWork, tmp_path: Path) -> None:
     assert log.trailer["proofs"] == {"made": len(finished), "verified": len(finished)}
 
 
+def test_rows_that_cannot_be_converted_stay_and_are_named(work: FakeWork, tmp_path: Path) -> None:
+    """A disk that fills up while the Parquet file is made, or a run that ends before its first row."""
+
+    def full(native: Path, final: Path) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(RunFailed, match="no space left") as caught:
+        run_plan(plan(), tmp_path / "log.parquet", convert=full)
+    assert [caught.value.path] == list(tmp_path.iterdir())
+    assert logs.read(caught.value.path).trailer["ended"] == "done"
+
+
 def test_a_device_that_cannot_be_closed_hides_no_failure(
     work: FakeWork, math: Math, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

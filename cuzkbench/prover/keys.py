@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import platformdirs
 
+from cuzkbench.progress import Progress
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.fixed_base import multiples
 from cuzkbench.prover.setup import key_scalars
 
 FixedBase = Callable[[str, np.ndarray], np.ndarray]
 """(group, scalars as Fr Montgomery bytes) -> those multiples of the generator as affine Montgomery bytes."""
-Progress = Callable[[str, int, int], None]
 
 FORMAT = 1
 INSECURE = "insecure: made from a seed, for measurement only"

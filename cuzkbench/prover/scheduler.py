@@ -16,12 +16,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from cuzkbench import outputs
 from cuzkbench.device import RunDevice, open_device
 from cuzkbench.events import Event, Lane, Memory, Phase
 from cuzkbench.plan import RunPlan
+from cuzkbench.progress import Progress, silent
 from cuzkbench.prover.handoff import Handoff, Stopped
 from cuzkbench.prover.header import header, run_id
-from cuzkbench.prover.keys import Progress
 from cuzkbench.prover.load import CpuLoad
 from cuzkbench.prover.lock import FifoLock
 from cuzkbench.prover.memory import POLICIES, Pool, check_fits
@@ -37,16 +38,22 @@ class RunFailed(RuntimeError):
     """A run that ended early; `path` is the log of what was finished by then."""
 
     def __init__(self, message: str, path: Path) -> None:
-        super().__init__(f"{message}; the log of what was finished: {path}")
+        super().__init__(message, path)
         self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; the log of what was finished: {self.path}"
 
 
 class RunInterrupted(KeyboardInterrupt):
     """A run ended by Ctrl-C, or by a notebook's stop button; `path` is the log of what was finished by then."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"the run was interrupted; the log of what was finished: {path}")
+        super().__init__(path)
         self.path = path
+
+    def __str__(self) -> str:
+        return f"the run was interrupted; the log of what was finished: {self.path}"
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: that the run was stopped, and where its log is, instead of where it was just then."""
@@ -187,14 +194,17 @@ def run_plan(
     failure: BaseException | None = None
     try:
         with ExitStack() as stack:
-            failure = _run(plan, native, progress or _silent, on_header, on_event, stack)
+            failure = _run(plan, native, progress or silent, on_header, on_event, stack)
     except Exception as error:
         if failure is None:
             raise
         failure.add_note(f"and while closing: {error}")  # a broken device often cannot be closed either
     if native != path and convert is not None:
-        convert(native, path)
-        native.unlink()
+        try:
+            convert(native, path)
+            native.unlink()
+        except (OSError, ValueError) as error:  # a full disk, or a run that ended before its first row
+            path, failure = native, failure or error
     if isinstance(failure, Exception):
         raise RunFailed(f"{type(failure).__name__}: {failure}", path) from failure
     if isinstance(failure, KeyboardInterrupt):
@@ -204,20 +214,9 @@ def run_plan(
     return path
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
-
-
 def _native_path(path: Path, convert: object) -> Path:
     """Where the rows are written; raises before any work if that cannot be done."""
-    accepted = (".jsonl", ".parquet") if convert else (".jsonl",)
-    if path.suffix not in accepted:
-        raise ValueError(f"log {str(path)!r}: a name that ends in {' or '.join(accepted)}")
-    existed = path.exists()
-    with path.open("ab"):
-        pass
-    if not existed:
-        path.unlink()
+    outputs.check(path, outputs.LOGS if convert else (".jsonl",))
     return path if path.suffix == ".jsonl" else path.with_name(f"{path.stem}.{secrets.token_hex(4)}.jsonl")
 
 

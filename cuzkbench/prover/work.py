@@ -18,9 +18,9 @@ from cuzkbench.device import RunDevice
 from cuzkbench.device.base import DeviceBuffer, HostBuffer, Stream
 from cuzkbench.events import Memory
 from cuzkbench.plan import RunPlan
+from cuzkbench.progress import Progress
 from cuzkbench.prover import groth16, keys
 from cuzkbench.prover.circuit import Circuit
-from cuzkbench.prover.keys import Progress
 from cuzkbench.prover.synthesis import public_inputs, synthesise
 
 TIMED_LABEL = "timed kernels, no proofs"
