@@ -72,6 +72,7 @@ class Replay:
     rate: LineRate  # towards the device, under the log's own CPU load
     measured: Outcome
     kind: str  # of the device
+    sharing_known: bool  # two uploads met, or it makes no difference how they would share the bus
 
     def run(
         self,
@@ -99,15 +100,8 @@ class Replay:
         return self.run()
 
     def as_it_shared(self) -> Replay:
-        """The same with that way of sharing the bus which gives the log's own cadence best.
-
-        Uploads by turns or one after the other, callers held up or not: which thread gets a driver's lock is chance.
-        """
-        ways = [(True, True), (True, False), (False, False)]
-        runs = [
-            dataclasses.replace(self, shape=dataclasses.replace(self.shape, interleaved=turns, settles=settles))
-            for turns, settles in ways
-        ]
+        """The same with that way of sharing the bus which gives the log's own cadence best."""
+        runs = [dataclasses.replace(self, shape=shape) for shape in ways(self.shape)]
         return min(runs, key=lambda run: abs(run.run(as_logged=True).cadence_ns - self.measured.cadence_ns))
 
     def at_line_rate(self, kind: Memory) -> list[tuple[int, ...]]:
@@ -204,9 +198,10 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         *(values[order].tolist() for values in (lead, extent, busy, tail)),
     )
     shape = _shape(log, plan, listed, proofs, table.rows.of(Phase.SYNTHESIS))
-    shape = dataclasses.replace(shape, stages=listed, settles=settles)
+    met = interleaved is not None
+    shape = dataclasses.replace(shape, stages=listed)
     run = Replay(
-        dataclasses.replace(shape, interleaved=shared if interleaved is None else interleaved),
+        dataclasses.replace(shape, interleaved=interleaved if met else shared),
         work,
         warmup[order].tolist(),
         int(np.flatnonzero(warmup[np.argsort(life.kernels[0], kind="stable")]).max(initial=-1)) + 1,
@@ -217,8 +212,18 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         pinned,
         measured,
         log.kind,
+        met or not settles,
     )
-    return run.as_it_shared() if settles and interleaved is not None else run
+    return run.as_it_shared() if settles and met else run
+
+
+def ways(shape: Shape) -> list[Shape]:
+    """How two uploads under a driver's lock may share the bus, by which thread happens to get it; the middle one first.
+
+    By turns; one upload after the other; by turns, and who copied is held up by the next copy.
+    """
+    kinds = ((True, False), (False, False), (True, True))
+    return [dataclasses.replace(shape, interleaved=turns, settles=settles) for turns, settles in kinds]
 
 
 def driver_lock(memory: str, kind: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cuzkbench.analysis.replay import CannotReplay, Replay, beginning, driver_lock, replay, steps_of
+from cuzkbench.analysis.replay import CannotReplay, Replay, beginning, replay, steps_of, ways
 from cuzkbench.costs import Work
 from cuzkbench.events import Memory
 from cuzkbench.logs.log import Log
@@ -63,19 +63,23 @@ def whatif(
         shape, work, words = apply(run, **changes)
     except (CannotReplay, Unsupported) as lack:
         return out | {"why": str(lack)}
-    return out | {"predicted": _predict(run, shape, work, resamples, seed), "supported": True, "why": words}
+    return out | {
+        "predicted": _predict(run, _possible(run, shape, changes), work, resamples, seed),
+        "supported": True,
+        "why": words,
+    }
 
 
-def _predict(run: Replay, shape: Shape, work: Work, resamples: int, seed: int) -> dict[str, list[Any]]:
-    """Low, middle and high of each figure under a changed shape and work."""
+def _predict(run: Replay, shapes: list[Shape], work: Work, resamples: int, seed: int) -> dict[str, list[Any]]:
+    """Low, middle and high of each figure under changed work and a shape, or by turns each that is possible."""
     rng = np.random.default_rng(seed)
     measured = [k for k, warm in enumerate(run.warmup) if not warm]
-    drawn = [run.run(shape, work)]
-    for _ in range(resamples):
+    drawn = [run.run(shapes[0], work)]
+    for number in range(resamples):
         chosen = list(range(len(run.warmup)))
         for k, other in zip(measured, rng.choice(measured, len(measured)).tolist(), strict=True):
             chosen[k] = other
-        drawn.append(run.run(shape, work, chosen))
+        drawn.append(run.run(shapes[number % len(shapes)], work, chosen))
     return {
         "cadence_ns": _interval([o.cadence_ns for o in drawn], round),
         "kernel_utilisation": _interval([o.utilisation for o in drawn], float),
@@ -101,7 +105,7 @@ def grid(log: Log, resamples: int = RESAMPLES, seed: int = 0) -> list[dict[str, 
         except Unsupported as lack:
             out.append(cell | {"predicted": None, "supported": False, "why": str(lack)})
             continue
-        predicted = _predict(run, shape, work, resamples, seed)
+        predicted = _predict(run, _possible(run, shape, changes), work, resamples, seed)
         out.append(cell | {"predicted": predicted, "supported": True, "why": words, "lanes": _lanes(run, shape, work)})
     return out
 
@@ -155,9 +159,14 @@ def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
         copies = [tuple(round(copy.bytes / link) for copy in upload) for upload in run.copies]
         work, words = run.mended(copies), spaced(f"every copy at {rate(link)}, the rest as in the log")
     shape = run.shape.with_workers(changes.get("workers", run.shape.workers), changes.get("synthesis_workers"))
-    settles = run.shape.settles if memory == run.memory else driver_lock(memory, run.kind)
-    settles &= "link_gb_s" not in changes
+    settles = run.shape.settles and memory == run.memory and "link_gb_s" not in changes
     return dataclasses.replace(shape, stages=steps_of(lock, memory, run.kind), settles=settles), work, words
+
+
+def _possible(run: Replay, shape: Shape, changes: dict[str, Any]) -> list[Shape]:
+    """The changed shape, and where two uploads never met in the log also the other ways in which they may share."""
+    chance = not run.sharing_known and changes.get("memory", run.memory) == run.memory and "link_gb_s" not in changes
+    return ways(shape) if chance else [shape]
 
 
 def candidates(run: Replay) -> list[dict[str, Any]]:
