@@ -9,6 +9,7 @@ import pytest
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.replay import CannotReplay, replay
 from cuzkbench.analysis.theories import theories
+from cuzkbench.events import Lane
 from cuzkbench.plan import PRESETS, RunPlan
 from cuzkbench.simulate import simulate
 from cuzkbench.stages import LOCKS, MEMORIES
@@ -133,3 +134,72 @@ def test_a_plan_of_another_version_is_a_lack_and_no_error() -> None:
     with pytest.raises(CannotReplay, match="plan fields colour"):
         replay(strange)
     assert set(theories(strange)["verdict"]) == {"cannot tell"}
+
+
+def test_copies_that_end_at_once_share_the_bus_by_size() -> None:
+    # seen on a GPU: both marks came after the second copy, so one had 582 ms for 2.1 GB and the other nothing. Here
+    # 0..3 alone, then 3..9 for two of 3 MB at 1 GB/s at best: 3 each, in one case 2 and 4 MB: 2 and 4
+    for sizes in ((3, 3), (2, 4)):
+        made = log(
+            row("H2D", 0, 3, 0, 0, bytes=3 * MS, memory="PAGEABLE"),
+            row("H2D", 3, 9, 0, 0, bytes=sizes[0] * MS, memory="PAGEABLE"),
+            row("KERNEL", 9, 14, 0, 0),
+            row("PREP", 0, 0, 1, 1),
+            row("H2D", 3, 9, 1, 1, bytes=sizes[1] * MS, memory="PAGEABLE"),
+            row("KERNEL", 14, 19, 1, 1),
+            scale=MS,
+        )
+        assert replay(made).work.copies == [(3 * MS, sizes[0] * MS), (sizes[1] * MS,)]
+
+
+@pytest.mark.parametrize(("kind", "late"), [("cuda", 0), ("emulated", 3 * MS)])
+def test_waiting_for_the_drivers_lock_is_no_time_of_its_own(kind: str, late: int) -> None:
+    # partition 0's copy ends at 3, but its worker asks for the GPU lock at 6, when partition 1's copy has ended
+    made = log(
+        row("H2D", 0, 3, 0, 0, bytes=3 * MS, memory="PAGEABLE"),
+        row("LOCK_HOLD", 6, 11, 0, 0),
+        row("KERNEL", 6, 11, 0, 0),
+        row("PREP", 0, 1, 1, 1),
+        row("H2D", 3, 6, 1, 1, bytes=3 * MS, memory="PAGEABLE"),
+        row("LOCK_WAIT", 6, 11, 1, 1),
+        row("LOCK_HOLD", 11, 16, 1, 1),
+        row("KERNEL", 11, 16, 1, 1),
+        scale=MS,
+        device_kind=kind,
+    )
+    run = replay(made)
+    assert run.work.stages["prep"] == [late, MS]
+    assert run.work.copies == [(3 * MS,), (3 * MS,)]
+
+
+@pytest.mark.parametrize(("kind", "own"), [("cuda", 2 * MS), ("emulated", 7 * MS)])
+def test_memory_is_unregistered_when_the_gpu_is_at_rest(kind: str, own: int) -> None:
+    # partition 0's call lasts from 5 to 12, over partition 1's kernels, which end at 10; then it takes 2.
+    made = log(
+        row("H2D", 0, 0, 0, 0, bytes=1, memory="REGISTERED"),
+        row("KERNEL", 0, 5, 0, 0),
+        row("ALLOC", 5, 12, 0, 0),
+        row("PREP", 0, 0, 1, 1),
+        row("H2D", 0, 0, 1, 1, bytes=1, memory="REGISTERED"),
+        row("KERNEL", 5, 10, 1, 1),
+        scale=MS,
+        device_kind=kind,
+    )
+    run = replay(made)
+    assert run.work.stages["unregister"] == [own, 0]
+    lane = next(stage.lane for stage in run.shape.stages if stage.name == "unregister")
+    assert lane is (Lane.COMPUTE if kind == "cuda" else Lane.CPU)
+
+
+def test_overtaking_the_warm_up_is_no_gain() -> None:
+    # one synthesis worker, kernels 5: partition 1 reached the GPU first, the warm-up second, partition 2 third:
+    # completions of 1 and 2 are 10 apart where the GPU never idled. What counts of a change is what follows both.
+    made = log(
+        *(row("SYNTHESIS", 0, 0, k) for k in range(4)),
+        *(row("KERNEL", 5 * at, 5 * at + 5, k, at % 2, warmup=k == 0) for at, k in enumerate((1, 0, 2, 3))),
+        scale=MS,
+    )
+    run = replay(made)
+    assert run.leading == 2 and run.measured.cadence_ns == 7.5 * MS
+    assert run.run(as_logged=True).cadence_ns == 7.5 * MS
+    assert run.own().cadence_ns == 5 * MS

@@ -67,6 +67,16 @@ def test_coarse_lock_vs_hand_schedule() -> None:
     assert [span.worker for span in spans if span.name == "hold"] == [0, 1, 2, 0]  # first come, first served
 
 
+def test_a_callers_way_back_leads_through_the_bus() -> None:
+    # the same two uploads: a0 to 2, b0 to 4, a1 to 6, b1 to 8. Worker 0's copies are over at 6, but it goes on at 8,
+    # when the bus is free again: kernels of 5 until 13 and 18 instead of 11 and 16
+    two = dataclasses.replace(work(2, kernels=5), copies=[(2, 2)] * 2)
+    shape = Shape(stages("narrow", "pageable"), 2, queue_depth=9, interleaved=True)
+    assert ends(simulate_core(shape, two), "kernels") == [11, 16]
+    spans = simulate_core(dataclasses.replace(shape, settles=True), two)
+    assert ends(spans, "upload") == [2, 4, 6, 8] and ends(spans, "kernels") == [13, 18]
+
+
 def test_queue_bound_stops_synthesis() -> None:
     # synthesis 1, kernels 10, one worker, one place in the queue: partition 0 is picked up at 1, 1 waits in the queue
     # from 2, 2 is done at 3 and waits for the place until 11; only then may the one synthesis worker begin with 3.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from cuzkbench.analysis.intervals import union
+from cuzkbench.analysis.metrics import metrics
+from cuzkbench.analysis.predictions import predictions, warmed_up
 from cuzkbench.analysis.replay import replay
 from cuzkbench.analysis.whatif import GRID_WORKERS, best_change, grid, whatif
 from cuzkbench.logs.log import Log
@@ -209,3 +212,39 @@ def test_lanes_of_a_grid_vs_the_run_itself():
     assert sum(end - begin for begin, end in own["lanes"]["H2D"]) == pytest.approx(
         union(uploads["start_ns"], uploads["end_ns"]).measure, rel=1e-6
     )
+
+
+def test_how_uploads_share_a_bus_is_chance_where_none_met() -> None:
+    # under a lock over the transfer no two uploads meet: on CUDA the interval then spans all ways of sharing
+    made = simulate(RunPlan(lock="device", memory="pageable", cpu_load=14), seed=3)
+    real = dataclasses.replace(made, header=made.header | {"device_kind": "cuda"})
+    told, wide = (whatif(log, lock="narrow")["predicted"]["cadence_ns"] for log in (made, real))
+    assert wide[0] <= told[1] <= wide[2] and wide[2] - wide[0] > 1.2 * (told[2] - told[0])
+    assert whatif(real, lock="narrow", memory="pinned") == whatif(made, lock="narrow", memory="pinned")
+
+
+def test_predictions_vs_whatif_and_metrics() -> None:
+    plans = [RunPlan(lock=lock, memory=memory) for lock in ("device", "narrow") for memory in ("pageable", "pinned")]
+    logs = {f"{plan.lock} {plan.memory}": simulate(plan, seed=3) for plan in plans}
+    logs["loaded"] = simulate(RunPlan(lock="narrow", memory="pinned", cpu_load=14), seed=3)
+    found = predictions(logs, resamples=2).set_index(["source", "target"])
+    assert len(found) == 12 and "loaded" not in {name for pair in found.index for name in pair}
+    assert found["middle_ns"].isna().sum() == 4  # no pinned run knows the rate of pageable copies
+    for (source, target), made in found[found["middle_ns"].notna()].iterrows():
+        start = warmed_up(logs[source])
+        told = whatif(
+            logs[source], resamples=2, start_ns=start, **dict(part.split() for part in made.changes.split(", "))
+        )
+        assert [made.low_ns, made.middle_ns, made.high_ns] == told["predicted"]["cadence_ns"]
+        assert made.measured_ns == metrics(logs[target], start_ns=warmed_up(logs[target]))["cadence_ns"].mean()
+        assert made.error == made.middle_ns / made.measured_ns - 1 and abs(made.error) < 0.02
+        assert abs(made.slower_uploads) < 1e-6
+    across = predictions(logs, across_load=True, resamples=2)
+    assert set(across["source"]) | set(across["target"]) == set(logs) - {"narrow pinned"}
+    assert across["slower_uploads"].max() > 0.2 and len(across) == 6
+
+
+def test_warmed_up_by_hand() -> None:
+    # worker 0 completes at 5 and 15, worker 1 at 10: both have proved one at 10
+    made = log(*(row("KERNEL", 5 * k, 5 * k + 5, k, k % 2) for k in range(3)), scale=MS)
+    assert warmed_up(made) == 10 * MS
