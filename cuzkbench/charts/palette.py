@@ -96,7 +96,7 @@ def wrapped(text: object, width: int = 56) -> str:
     return f"<br>{WRAP}".join(escape(line) for line in textwrap.wrap(words.glued(str(text)), width)) or " "
 
 
-def soft(text: object, width: int = 56) -> str:
+def soft(text: object, width: int = 52) -> str:
     """The same with breaks that plotly draws as spaces and a report makes lines of where the screen is narrow."""
     return wrapped(text, width).replace(f"<br>{WRAP}", "\n")
 
