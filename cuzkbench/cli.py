@@ -228,7 +228,9 @@ def main() -> None:
 
 
 def _fail(error: Exception, status: int) -> None:
-    told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    told = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     words = " ".join(told.split()) or type(error).__name__
     print(f"cuzkbench: {words}", file=sys.stderr)
     sys.exit(status)

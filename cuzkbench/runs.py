@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,24 +50,20 @@ def run(
 
     view = _view(plan) if (progress is None if live is None else live) else None
     hooks: dict[str, Any] = {"on_header": view.header, "on_event": view.events} if view else {}
-    folder = Path(tempfile.mkdtemp(prefix="cuzkbench-")) if path is None else None
-    file = folder / "run.jsonl" if path is None and folder else Path(path or "")
-    try:
-        log = read(run_plan(plan, file, progress or (view.progress if view else None), convert=convert, **hooks))
-    except (RunFailed, RunInterrupted) as early:  # their message names the file, so it stays
-        if view:
-            view.end(f"ended early, what was finished: cuzkbench.read({str(early.path)!r})")
-        raise
-    except BaseException:
-        if folder:
-            shutil.rmtree(folder)
-        raise
+    with ExitStack() as passing:
+        file = Path(tempfile.mkdtemp(prefix="cuzkbench-")) / "run.jsonl" if path is None else Path(path)
+        if path is None:
+            passing.callback(shutil.rmtree, file.parent)
+        try:
+            log = read(run_plan(plan, file, progress or (view.progress if view else None), convert=convert, **hooks))
+        except (RunFailed, RunInterrupted) as early:
+            passing.pop_all()  # their message names the file, so it stays
+            if view:
+                view.end(f"ended early, what was finished: cuzkbench.read({str(early.path)!r})")
+            raise
     if view:
         view.end(f"done, {len(log.frame):,} rows")
-    if folder:
-        shutil.rmtree(folder)
-        return dataclasses.replace(log, path=None)
-    return log
+    return dataclasses.replace(log, path=None) if path is None else log
 
 
 def _view(plan: RunPlan) -> Live | None:

@@ -256,6 +256,18 @@ def test_rows_that_cannot_be_converted_stay_and_are_named(work: FakeWork, tmp_pa
     assert logs.read(caught.value.path).trailer["ended"] == "done"
 
 
+def test_a_disk_that_fills_up_ends_the_run_and_the_log_is_named(work: FakeWork, tmp_path: Path) -> None:
+    """The error came without a path, so that nobody knew where the rows were."""
+
+    def full(batch: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunFailed, match=r"No space left on device; the log of what was finished: .*log\.jsonl"):
+        run_plan(plan(partitions=200), tmp_path / "log.jsonl", on_event=full)
+    log = logs.read(tmp_path / "log.jsonl")
+    assert not log.complete and len(log.frame)
+
+
 def test_a_device_that_cannot_be_closed_hides_no_failure(
     work: FakeWork, math: Math, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

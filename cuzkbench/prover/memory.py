@@ -218,7 +218,7 @@ def available_host_bytes() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except OSError:
+    except (OSError, StopIteration):  # not Linux, or one that does not say
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if hasattr(os, "sysconf") else None
     group = Path("/sys/fs/cgroup")
     if (group / "memory.max").exists() and (limit := (group / "memory.max").read_text().strip()) != "max":

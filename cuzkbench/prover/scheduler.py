@@ -265,15 +265,17 @@ def _run(
     except BaseException as error:  # Ctrl-C, or what a progress callback raised
         failure = error
     ended = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed" if failure else "done"
-    recorder.close(
-        {
-            "ended": ended,
-            "error": f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else None,
-            "clock": first.clock_fit(),
-            "proofs": {"made": run.made, "verified": run.verified} if work.proofs else None,
-            "pool": pool.counters(),
-        }
-    )
+    trailer = {
+        "ended": ended,
+        "error": f"{type(failure).__name__}: {failure}" if isinstance(failure, Exception) else None,
+        "clock": first.clock_fit(),
+        "proofs": {"made": run.made, "verified": run.verified} if work.proofs else None,
+        "pool": pool.counters(),
+    }
+    try:
+        recorder.close(trailer)
+    except Exception as error:  # a full disk, or what `on_event` raised: the log ends without its trailer
+        failure = failure or error
     return failure
 
 
