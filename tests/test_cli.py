@@ -110,12 +110,16 @@ def test_a_log_is_never_written_over_by_its_own_trace_or_report(model_log, tmp_p
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 @pytest.mark.parametrize("command", ["export", "report"])
-def test_a_pipe_or_device_is_not_replaced_by_a_file(command, model_log, tmp_path, capsys):
-    """`-o /dev/null` put a regular file in the place of /dev/null, since files replace what was there."""
+def test_a_pipe_link_or_device_is_not_replaced_by_a_file(command, model_log, tmp_path, capsys):
+    """`-o /dev/null` and `-o /dev/stdout` put regular files in their place, since files replace what was there."""
     os.mkfifo(tmp_path / "pipe")
-    assert status(command, model_log, "-o", tmp_path / "pipe") == 2
-    assert "not a regular file" in capsys.readouterr().err
-    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    for name in ("pipe", "link"):
+        assert status(command, model_log, "-o", tmp_path / name) == 2
+        assert "a link, device or pipe" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "old"
 
 
 @pytest.mark.parametrize("command", ["export", "report"])
