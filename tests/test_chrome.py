@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cuzkbench.analysis import all_operations
 from cuzkbench.events import LogFormatError
 from cuzkbench.logs import chrome_export, limits, read
+from cuzkbench.logs.chrome import NO_EVENT
 from cuzkbench.logs.chrome_kinds import kind_of, nanoseconds
 from cuzkbench.logs.foreign import NO_GPU
 from tests import handmade
@@ -231,11 +232,16 @@ def test_deep_nesting_and_lone_surrogates_do_no_harm(tmp_path):
     log.save(tmp_path / "t.parquet")
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', '{"traceEvents": 5}', "{}"])
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"traceEvents": 5}', "{}", '[{"a": 1}, {"b": 2}]'])
 def test_json_that_is_no_trace_is_refused(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(LogFormatError, match="no trace"):
         read(tmp_path / "t.json")
+
+
+def test_what_is_no_event_among_events_is_counted(tmp_path):
+    log = read(chrome(tmp_path / "t.json", [KERNEL, {"a": 1}]))
+    assert len(log.frame) == 1 and log.header["source"]["dropped"] == {NO_EVENT: 1}
 
 
 def test_a_zip_bomb_is_refused_until_the_limit_is_raised(tmp_path):
@@ -245,6 +251,15 @@ def test_a_zip_bomb_is_refused_until_the_limit_is_raised(tmp_path):
     with pytest.raises(LogFormatError, match=r"200-fold.*CUZKBENCH_MAX_BYTES"):
         read(path)
     assert len(read(path, max_bytes=5 << 30).frame) == 1
+
+
+@pytest.mark.parametrize("before", [b"[", b'{"traceEvents": [', b'{"a": '])
+def test_a_limit_reached_inside_a_value_refuses_the_file(tmp_path, before):
+    """The refusal was taken for damage: what came before the bomb was returned as a cut log."""
+    path = tmp_path / "bomb.json"
+    path.write_bytes(before + json.dumps(KERNEL).encode() + b',\n{"ph": "X", "name": "' + b"x" * 5_000_000)
+    with pytest.raises(LogFormatError, match="refused as a whole"):
+        read(path, max_bytes=4_500_000)
 
 
 def test_limits_by_option_and_environment(tmp_path, monkeypatch):

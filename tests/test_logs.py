@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import pickle
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 from cuzkbench import logs
 from cuzkbench.events import COLUMNS, HEADER, Event, LogFormatError, Memory, Phase
 from cuzkbench.logs.log import Log
-from cuzkbench.logs.validate import LANES, complete_header, validate
+from cuzkbench.logs.validate import LANES, MOST_BYTES, complete_header, possible_trailer, validate
 from tests import handmade
 from tests.handmade import row
 
@@ -61,7 +64,7 @@ drawn_rows = st.lists(
         worker=st.integers(-1, 2**15 - 1),
         name=text,
         job=text,
-        bytes=st.integers(0, 2**62),
+        bytes=st.integers(0, MOST_BYTES),
         memory=st.sampled_from([m.value for m in Memory if m is not Memory.NONE]),
         stream=st.integers(-1, 2**62),
         warmup=st.booleans(),
@@ -159,12 +162,39 @@ def test_a_bad_line_in_the_middle_is_named_with_what_was_read(tmp_path: Path, br
         ({"device_kind": "toaster"}, "toaster.*cuda"),
         ({"gpus": [{"device": "x"}]}, "gpus"),
         ({"labels": "one"}, "labels"),
-        ({"run": 3}, "run 3"),
+        ({"run": 3}, "run '3'"),
+        ({"format_version": True}, "format_version"),
+        ({"gpus": [{"gpu": True}]}, "gpus"),
+        ({"gpus": [{"gpu": 0}, {"gpu": 0}]}, "gpus"),
+        ({"kernels": {"a": 1}}, "kernels"),
+        ({"source": {"format": [1]}}, "source"),
+        ({"host": {"memory_bytes": "much"}}, "memory_bytes"),
+        ({"line_rate_gb_s": {"H2D": "fast"}}, "line_rate_gb_s H2D"),
+        ({"line_rate_gb_s": {"H2D": {"idle": 1e-300}}}, "line_rate_gb_s H2D"),
+        ({"line_rate_gb_s": {"H2D": {"idle": math.inf}}}, "line_rate_gb_s H2D"),
+        ({"plan": {"workers": "two"}}, "workers"),
+        ({"plan": {"workers": 10**400}}, "workers"),
+        ({"plan": {"synthesis_workers": {"a": 1}}}, "synthesis_workers"),
+        ({"plan": {"preset": ["x"]}}, "preset"),
     ],
 )
 def test_a_header_that_cannot_be_is_refused(change: dict, words: str):
     with pytest.raises(LogFormatError, match=words):
         handmade.header(**change)
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [[1], {"ended": ["x"]}, {"proofs": 5}, {"proofs": {"made": 1}}, {"proofs": {"made": 1, "verified": "x"}}],
+)
+def test_a_trailer_that_cannot_be_is_refused(tmp_path: Path, trailer: object):
+    with pytest.raises(LogFormatError, match="trailer"):
+        possible_trailer(trailer, "x")
+    small().save(tmp_path / "log.jsonl")
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    (tmp_path / "log.jsonl").write_text("\n".join([*lines[:-1], json.dumps({"trailer": trailer})]) + "\n")
+    with pytest.raises(LogFormatError, match="trailer"):
+        logs.read(tmp_path / "log.jsonl")
 
 
 def test_a_bare_header_is_completed():
@@ -193,6 +223,8 @@ def test_a_bare_header_is_completed():
         ({"start_ns": 10.5}, "start_ns"),
         ({"job": None}, "job is missing"),
         ({"end_ns": 2**62}, "a time beyond"),
+        ({"start_ns": -(2**63)}, "a time beyond"),  # its absolute value is itself
+        ({"bytes": 2**62}, "bytes"),
         ({"value": math.inf}, "infinite"),
     ],
 )
@@ -227,8 +259,61 @@ def test_a_damaged_parquet_file_and_another_programs_are_refused(tmp_path: Path)
     pq.write_table(pq.read_table(tmp_path / "log.parquet").replace_schema_metadata({}), tmp_path / "other.parquet")
     with pytest.raises(LogFormatError, match="another program"):
         logs.read(tmp_path / "other.parquet")
-    with pytest.raises(LogFormatError, match="more than max_rows 2"):
-        logs.read(tmp_path / "log.parquet", max_rows=2)
+    small().save(tmp_path / "log.jsonl")
+    for name in ("log.parquet", "log.jsonl"):
+        with pytest.raises(LogFormatError, match=r"limit of 2.*CUZKBENCH_MAX_ROWS"):
+            logs.read(tmp_path / name, max_rows=2)
+
+
+class _Planted:
+    """Says so when it is unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (PLANTED,)
+
+
+PLANTED = Path("planted-by-a-pickle")
+
+
+def test_odd_parquet_columns_are_refused_and_metadata_is_never_unpickled(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small().save(tmp_path / "log.parquet")
+    table = pq.read_table(tmp_path / "log.parquet")
+    planted = {**table.schema.metadata, b"pandas": pickle.dumps(_Planted())}
+    pq.write_table(table.replace_schema_metadata(planted), tmp_path / "planted.parquet")
+    pd.testing.assert_frame_equal(logs.read(tmp_path / "planted.parquet").frame, small().frame)
+    assert not PLANTED.exists()
+    place = table.schema.get_field_index("name")
+    for odd in (
+        table.append_column("phase", table["phase"]),
+        table.set_column(place, "name", pa.array([{"a": 1}] * len(table))),
+        table.set_column(place, "name", pa.array([b"\xff"] * len(table))),
+    ):
+        pq.write_table(odd, tmp_path / "odd.parquet")
+        with pytest.raises(LogFormatError):
+            logs.read(tmp_path / "odd.parquet")
+
+
+def test_packed_json_lines_are_read_whole_cut_and_damaged(tmp_path: Path):
+    small().save(tmp_path / "log.jsonl")
+    packed = gzip.compress((tmp_path / "log.jsonl").read_bytes())
+    for data, words in ((packed, None), (packed[:-4], "end marker"), (packed[:-8] + bytes(8), "damaged")):
+        (tmp_path / "log.gz").write_bytes(data)
+        log = logs.read(tmp_path / "log.gz")
+        pd.testing.assert_frame_equal(log.frame, small().frame)
+        assert log.cut_at is None if words is None else words in log.cut_at
+    with pytest.raises(LogFormatError, match="CUZKBENCH_MAX_BYTES"):
+        logs.read(tmp_path / "log.gz", max_bytes=100)
+
+
+def test_several_files_and_options_are_only_for_a_format_that_takes_them(tmp_path: Path):
+    """A second native log was left out without a word; another format's option was a TypeError."""
+    path = tmp_path / "log.jsonl"
+    small().save(path)
+    with pytest.raises(ValueError, match=r"2 files.*native"):
+        logs.read(path, path)
+    with pytest.raises(ValueError, match=r"partition_bytes.*native"):
+        logs.read(path, partition_bytes=1)
 
 
 def test_saving_is_whole_or_not_at_all(tmp_path: Path):

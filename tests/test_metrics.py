@@ -143,6 +143,9 @@ def test_partitions_hold_each_times_and_where_they_ran():
 def test_a_stated_prove_start_is_taken_as_stated():
     rows = [row("PREP", 0, 5), row("KERNEL", 5, 9), row("COUNTER", 9, 9, name="prove_start_ms", value=4.5)]
     assert partitions(handmade.log(*rows))["prove_start_ns"].tolist() == [4_500_000]
+    for absurd in (1e300, -5.0):
+        rows[-1] = row("COUNTER", 9, 9, name="prove_start_ms", value=absurd)
+        assert partitions(handmade.log(*rows))["prove_start_ns"].tolist() == [9]
 
 
 def test_overlapping_kernels_of_two_streams_count_once():
@@ -237,6 +240,8 @@ def test_line_rate_comes_from_argument_header_or_the_fastest_pinned_copy(changes
 def test_without_pinned_copies_the_line_rate_is_assumed_and_says_so():
     found = bandwidth(handmade.log(row("H2D", 0, 10, bytes=1 << 30, memory="PAGEABLE"), line_rate_gb_s=None)).iloc[0]
     assert (found["line_rate_gb_s"], found["line_rate_source"]) == (50.0, "assumed")
+    with pytest.raises(ValueError, match="line rate 1e-300"):
+        bandwidth(handmade.log(row("H2D", 0, 10, bytes=1, memory="PAGEABLE")), line_rate=1e-300)
     with pytest.raises(ValueError, match="line rate 0"):
         bandwidth(two_workers(), 0.0)
 

@@ -223,6 +223,19 @@ def test_invalid_utf8_and_secrets_stay_outside(tmp_path):
     assert rows(log, "KERNEL") == [("k\ufffd", 2000, 3000, 0)]
 
 
+@pytest.mark.parametrize("damage", [b"\xd6\xff", b"\x1b[31m"])
+def test_a_damaged_schema_is_refused_in_printable_words(tmp_path, damage):
+    """SQLite quotes the damaged text: no UTF-8 (a UnicodeDecodeError), or escapes that a terminal obeys."""
+    path = nsight(tmp_path / "t.sqlite", simple())
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        broken = b"CREATE TABLE StringIds (id " + damage + b" (("
+        connection.execute("UPDATE sqlite_master SET sql = CAST(? AS TEXT) WHERE name = 'StringIds'", (broken,))
+    with pytest.raises(LogFormatError, match="nothing is left") as refused:
+        read(path)
+    assert str(refused.value).isprintable()
+
+
 def test_the_file_is_not_written_and_views_are_not_run(tmp_path):
     path = nsight(tmp_path / "t.sqlite", {RUNTIME: simple()[RUNTIME]})
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"

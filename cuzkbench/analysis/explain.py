@@ -11,10 +11,10 @@ from cuzkbench.analysis.metrics import all_operations, bandwidth, jobs, metrics,
 from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.theories import theories
 from cuzkbench.analysis.whatif import best_change
+from cuzkbench.logs.foreign import NO_GPU
 from cuzkbench.logs.log import Log
 from cuzkbench.logs.validate import LATEST_NS
 
-NO_GPU = "no GPU activity"
 _GPU = [
     "window_ns", "kernel_busy_ns", "kernel_utilisation", "idle_ns", "idle_gaps", "lock_utilisation",
     "worker_utilisation", "hidden_transfer", "interleaving", "partitions", "cadence_ns", "median_cadence_ns",
@@ -104,8 +104,8 @@ def _details(
 
 def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.DataFrame) -> list[str]:
     found = list(log.warnings)
-    if len(whole) == 0 and not any(NO_GPU.lower() in text.lower() for text in found):
-        found.append(f"This log holds {NO_GPU}: nothing can be said about the GPU.")
+    if len(whole) == 0 and NO_GPU not in found:
+        found.append(NO_GPU)
     for row in measured.itertuples():
         if row.window_ns == 0 and len(whole):
             found.append(f"GPU {row.gpu}: no kernel in what was looked at, so no utilisation and no idle time.")

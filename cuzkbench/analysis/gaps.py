@@ -17,11 +17,11 @@ from cuzkbench.analysis import intervals, rates
 from cuzkbench.analysis.reasons import Causes, Reason, Steps, sentences
 from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, Rows, Table, once, window
 from cuzkbench.events import GapCause, Memory, Phase
+from cuzkbench.logs.foreign import LAUNCH
 from cuzkbench.logs.log import Log
 
 MERGE_NS = 100_000  # rows of one partition, phase and memory kind that are less apart are one
 SHORT_NS = 100_000  # a stretch up to this long without a cause is launch and synchronisation latency
-LAUNCH = "launch"  # foreign logs: an OTHER row of this name lasts from a runtime call to what it launched
 _NEVER = np.iinfo(np.int64).max
 _CAUSES, _REASONS = list(GapCause), list(Reason)
 _STEPS = (Phase.ALLOC, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.PREP, Phase.STAGE, *COPIES, Phase.FINISH)

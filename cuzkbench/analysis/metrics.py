@@ -15,6 +15,7 @@ from cuzkbench.analysis.intervals import Intervals
 from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, OPERATIONS, Rows, Table, once, window
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
+from cuzkbench.logs.validate import LATEST_NS
 
 STATED_PROVE_START = "prove_start_ms"  # a COUNTER row of this name states a partition's prove_start
 _SPENT = {
@@ -251,7 +252,7 @@ _PARTITION = [
 def _stated(log: Log, table: Table) -> pd.Series:
     """prove_start in ns by partition number, where the log states it."""
     here = (log.frame["name"] == STATED_PROVE_START).to_numpy() & table.rows.among([Phase.COUNTER])
-    here &= table.rows.who >= 0
+    here &= (table.rows.who >= 0) & log.frame["value"].between(0, LATEST_NS / 1e6).to_numpy()
     values = np.rint(log.frame["value"].to_numpy()[here] * 1e6).astype(np.int64)
     return pd.Series(values, table.rows.who[here]).groupby(level=0).last()
 

@@ -9,6 +9,7 @@ import numpy as np
 from cuzkbench.analysis.rows import KIND, Rows
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
+from cuzkbench.logs.validate import GB_S
 
 ASSUMED_GB_S = 50.0  # PCIe Gen5 x16 in practice
 TELLING_BYTES = 1 << 20  # smaller copies are latency, not bandwidth
@@ -32,14 +33,14 @@ def line_rate(log: Log, rows: Rows, direction: Phase, argument: float | None = N
     own fastest pinned copy of a mebibyte or more, else ASSUMED_GB_S, which its source admits.
     """
     if argument is not None:
-        if not argument > 0:
-            raise ValueError(f"line rate {argument}: above 0 GB/s")
+        if not GB_S[0] <= argument <= GB_S[1]:
+            raise ValueError(f"line rate {argument}: from {GB_S[0]:g} to {GB_S[1]:g} GB/s")
         return LineRate(float(argument), "argument")
     stated = (log.header["line_rate_gb_s"] or {}).get(str(direction))
     if isinstance(stated, dict):
         loaded = bool((log.header["plan"] or {}).get("cpu_load"))
         for key in ("loaded", "idle") if loaded else ("idle", "loaded"):
-            if isinstance(stated.get(key), int | float) and stated[key] > 0:
+            if stated.get(key) is not None:
                 return LineRate(float(stated[key]), "header")
     copies = rows.of(direction)
     duration = copies.end - copies.start

@@ -20,6 +20,7 @@ FORMATS: dict[str, str] = {  # in the order in which they are asked
     "cuzk": "cuzkbench.logs.cuzk",
 }
 HEAD_BYTES = 1 << 16
+SEVERAL = "cuzk"  # the only format whose log may lie in several files, and that asks for partition_bytes
 
 
 def recognise(path: str | Path) -> str | None:
@@ -34,7 +35,7 @@ def read(path: str | Path, *more: str | Path, format: str | None = None, **optio
     """The log in a file (some formats: in several), recognised or of the named format.
 
     Options go to the format's reader. Raises OSError for a file that cannot be opened, LogFormatError for one that
-    cannot be read, ValueError for an unknown format.
+    cannot be read, ValueError for an unknown format and for several files or options that the format does not take.
     """
     from cuzkbench.events import LogFormatError
 
@@ -46,4 +47,7 @@ def read(path: str | Path, *more: str | Path, format: str | None = None, **optio
     chosen = format or recognise(file)
     if chosen is None:
         raise LogFormatError(path, "byte 0", f"not a log of a known format: {', '.join(FORMATS)}")
+    if chosen != SEVERAL and (more or "partition_bytes" in options):
+        asked = f"{len(more) + 1} files" if more else "partition_bytes"
+        raise ValueError(f"{asked}: only a {SEVERAL} log can have that, and {file} is a {chosen} log")
     return import_module(FORMATS[chosen]).read(file, *map(Path, more), **options)

@@ -16,14 +16,16 @@ import numpy as np
 
 from cuzkbench.events import LogFormatError
 from cuzkbench.logs.chrome_kinds import OWN, Kind, at_least, integer, kind_of, nanoseconds, own_kind
-from cuzkbench.logs.foreign import LATEST_NS, Foreign, launches, number, utc
+from cuzkbench.logs.foreign import Foreign, launches, number, utc
 from cuzkbench.logs.json_events import Events
 from cuzkbench.logs.limits import Limits, Source, head
 from cuzkbench.logs.log import Log
+from cuzkbench.logs.validate import LATEST_NS, MOST_BYTES
 
 KEPT_FACTS = ("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version", "hip_runtime_version")
 KEPT_DEVICE = ("totalGlobalMem", "computeMajor", "computeMinor", "numSms")
 _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:\}|$|"(?!log":)))')
+NO_EVENT = "elements that are no trace event"
 LATE_NS = 3_600_000_000_000  # a trace that starts later than an hour after its zero is shifted to its first event
 _PLAIN = (-1, -1, 0, -1, -1, -1)  # device, stream, bytes, correlation, partition, worker of a host row
 
@@ -33,17 +35,17 @@ def sniff(first: bytes, path: Path) -> bool:
     return _OPENING.match(head(first)) is not None
 
 
-def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
-    """The log in one trace file; raises LogFormatError for one without any event, ValueError for several files."""
-    if more:
-        raise ValueError(f"{len(more) + 1} trace files: a Chrome trace is read from one file")
+def read(path: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
+    """The log in one trace file; raises LogFormatError for JSON that is no trace."""
     limits = Limits.of(max_bytes, max_rows)
     source = Source(path, limits)
     events, reader = Events(source), _Reader(path, limits)
     for event in events:
         reader.take(event)
-    if not events.found and events.cut is None:
-        raise LogFormatError(path, f"byte {source.taken}", "JSON, but without traceEvents: no trace")
+    out = reader.out
+    nothing = not (out.read or reader.start or reader.samples or reader.open) and set(+out.dropped) == {NO_EVENT}
+    if not events.cut and (nothing or not events.found):
+        raise LogFormatError(path, f"byte {source.taken}", "JSON, but without a trace event in it: no trace")
     if events.damaged:
         reader.out.dropped["damaged stretches between events"] = events.damaged
     if events.trailing:
@@ -91,7 +93,7 @@ class _Reader:
         elif isinstance(ph, str) and len(ph) == 1:
             self.out.dropped["instants and other events without an interval"] += 1
         else:
-            self.out.dropped["elements that are no trace event"] += 1
+            self.out.dropped[NO_EVENT] += 1
 
     def interval(self, event: dict[str, Any], start: int, end: int) -> None:
         """A row; what GPU rows, runtime calls and our own rows say of themselves stands in args."""
@@ -141,7 +143,7 @@ class _Reader:
         if device != -1:
             device = self.devices.setdefault(str(place)[:200] if device is None else device, len(self.devices))
         stream = at_least(-1, args.get("stream", event.get("tid")))
-        size = at_least(0, args.get("bytes"), LATEST_NS)
+        size = at_least(0, args.get("bytes"), MOST_BYTES)
         if role == "own":
             return (
                 device,

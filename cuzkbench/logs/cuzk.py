@@ -20,7 +20,7 @@ from cuzkbench.logs.cuzk_parts import Part, Parts
 from cuzkbench.logs.foreign import Foreign, utc
 from cuzkbench.logs.limits import Limits, Source, head
 from cuzkbench.logs.log import Log
-from cuzkbench.logs.validate import LANES
+from cuzkbench.logs.validate import LANES, MOST_BYTES
 
 POREP_BYTES = 3 * 32 * 130_278_869  # a, b and c of a porep-c2 partition: 32 bytes a constraint
 VECTOR_BYTES = 3 * 32  # of each constraint
@@ -56,8 +56,8 @@ def read(
 
     `partition_bytes` is what a partition uploads; without it, what the log says or what its kind of proof is known to.
     """
-    if partition_bytes is not None and not 0 < partition_bytes < 2**60:
-        raise ValueError(f"partition_bytes {partition_bytes}: bytes above 0")
+    if partition_bytes is not None and not 0 < partition_bytes <= MOST_BYTES:
+        raise ValueError(f"partition_bytes {partition_bytes}: bytes above 0, at most {MOST_BYTES}")
     limits = Limits.of(max_bytes, max_rows)
     out = Foreign("cuzk", [path, *more])
     streams: list[list[Record]] = []

@@ -27,7 +27,7 @@ EVENTS = {  # what each sets
     "GPU_START": "started",
     "GPU_END": "ended",
 }
-_LOOK_BACK = 8  # attempts of one partition on one worker, of which all but one have failed
+_LOOK_BACK = 8  # attempts of one partition that may be under way at once, of which all but one have failed
 _PROVED = "partition GPU prove complete"
 
 
@@ -94,7 +94,8 @@ class Parts:
             return
         attempts = self._named[job, partition]
         on_worker = attribute in ("pickup", "started", "ended")
-        fits = [] if event == "SYNTH_START" else [part for part in attempts if getattr(part, attribute) is None]
+        recent = [] if event == "SYNTH_START" else attempts[-_LOOK_BACK:]
+        fits = [part for part in recent if getattr(part, attribute) is None]
         if on_worker:
             fits = [part for part in fits if part.worker in (worker, -1)]
         part = fits[-1] if fits else Part(job, partition, len(attempts) + 1, "partition" not in fields)

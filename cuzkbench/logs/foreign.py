@@ -21,7 +21,6 @@ from cuzkbench.logs.validate import complete_header, validate
 
 NAME_CHARACTERS = 2000  # longer names are shortened and counted
 MOST_GPUS = 1024
-LATEST_NS = 2**61  # as for our own logs; nanoseconds since 1970 lie below until 2043
 LAUNCH = "launch"  # the name of rows from a runtime call to the start of what it launched
 NO_GPU = "This log holds no GPU activity: nothing can be said about the GPU."
 _EVENT = dict(Event._field_defaults) | {"job": "", "partition": -1, "gpu": -1, "worker": -1, "lane": "CPU"}

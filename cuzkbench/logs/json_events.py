@@ -21,6 +21,10 @@ _LONGEST = 2 << 20  # characters: a value that breaks off earlier than this befo
 _MOST_DAMAGE = 100  # places; each may cost a scan of the window
 
 
+class Damaged(Exception):
+    """What no value can be read from; no ValueError, since a refusal by a limit is one and must pass."""
+
+
 class Events:
     """Iterate for the events; then `facts` holds the other members of the object, `cut` and `damaged` what broke."""
 
@@ -72,7 +76,7 @@ class Events:
         self.cut = self.cut or f"byte {self.source.taken - left}: {what}"
 
     def _value(self) -> Any:
-        """The JSON value at the window's position; raises ValueError where it is cut or damaged."""
+        """The JSON value at the window's position; raises Damaged where it is cut or damaged."""
         while True:
             try:
                 value, end = self._scan(self._text, self._at)
@@ -80,7 +84,7 @@ class Events:
                 place = getattr(error, "pos", self._at)
                 if not self._ended and place > len(self._text) - _LONGEST and self._fill():
                     continue
-                raise ValueError(str(error)) from None
+                raise Damaged(str(error)) from None
             if end == len(self._text) and self._text[end - 1] not in '}]"' and self._fill():
                 continue  # a number may go on in the next chunk
             self._at = end
@@ -93,7 +97,7 @@ class Events:
                 return self._broken("the file ends before the array of events is closed")
             try:
                 yield self._value()
-            except ValueError as error:
+            except Damaged as error:
                 following = _NEXT.search(self._text, self._at + 1)
                 if following is None or self.damaged == _MOST_DAMAGE:
                     return self._broken(f"no event can be read from here ({error})")
@@ -111,7 +115,7 @@ class Events:
                 self._at += colon == ":"
                 opening = self._peek()
                 if not isinstance(key, str) or colon != ":" or not opening:
-                    raise ValueError(f"a key and its value are needed, not {str(key)[:40]!r}")
+                    raise Damaged(f"a key and its value are needed, not {str(key)[:40]!r}")
                 if key == "traceEvents" and opening == "[":
                     self._at += 1
                     yield from self._array()
@@ -119,6 +123,6 @@ class Events:
                         return
                 else:
                     self.facts[key] = self._value()
-            except ValueError as error:
+            except Damaged as error:
                 return self._broken(f"no member can be read from here ({error})")
         self._at += 1

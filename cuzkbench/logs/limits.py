@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cuzkbench.events import LogFormatError
 
@@ -85,10 +86,12 @@ class Source:
                     if not data.startswith(GZIP):  # padding after the last member, as gzip allows
                         return
                     unpacker = zlib.decompressobj(wbits=31)
+                before = unpacker.copy()
                 try:
                     chunk = unpacker.decompress(data, CHUNK_BYTES)
                 except zlib.error as error:
                     self.cut = f"gzip data damaged before byte {consumed}: {error}"
+                    yield _until_damage(before, data, CHUNK_BYTES)
                     return
                 data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
                 if self.taken > _RATIO_FROM and self.taken > _RATIO * consumed:
@@ -106,7 +109,22 @@ def head(first: bytes) -> bytes:
     """The first bytes of a file as a reader sees them: unpacked where `first` is gzip, as far as it reaches."""
     if not first.startswith(GZIP):
         return first
-    try:
-        return zlib.decompressobj(wbits=31).decompress(first, 1 << 16)
-    except zlib.error:
-        return b""
+    return _until_damage(zlib.decompressobj(wbits=31), first, 1 << 16)
+
+
+def _until_damage(unpacker: Any, data: bytes, most: int) -> bytes:
+    """What comes out of gzip data before its first damaged byte, about `most` bytes at most."""
+    found = bytearray()
+    for index in range(len(data)):
+        try:
+            found += unpacker.decompress(data[index : index + 1])
+        except zlib.error:
+            break
+        if len(found) >= most:
+            break
+    return bytes(found)
+
+
+def printable(words: object) -> str:
+    """Another library's words, which may quote the file's bytes, without control characters."""
+    return "".join(c if c.isprintable() else " " for c in str(words))

@@ -22,8 +22,9 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from cuzkbench.events import COLUMNS, Event, LogFormatError
+from cuzkbench.logs.limits import Limits, Source, head, printable
 from cuzkbench.logs.log import Log
-from cuzkbench.logs.validate import complete_header, validate
+from cuzkbench.logs.validate import complete_header, possible_trailer, validate
 
 _ARROW = {"category": pa.string(), "bool": pa.bool_(), "float64": pa.float64()}
 _JSON_SCHEMA = pa.schema([(n, _ARROW.get(d) or pa.type_for_alias(d)) for n, d in COLUMNS.items()])
@@ -33,16 +34,17 @@ _BLOCK_BYTES = 4 << 20  # a row is some 200 bytes; longer lines than a block can
 _HEADER, _TRAILER, _CUT = b"cuzkbench.header", b"cuzkbench.trailer", b"cuzkbench.cut_at"
 
 
-def sniff(head: bytes, path: Path) -> bool:
-    """Whether a file's first bytes are a native log's."""
-    return head.startswith(b"PAR1") or re.match(rb'\s*\{\s*"header"', head) is not None
+def sniff(first: bytes, path: Path) -> bool:
+    """Whether a file's first bytes are a native log's, its JSON Lines packed or not."""
+    return first.startswith(b"PAR1") or re.match(rb'\s*\{\s*"header"', head(first)) is not None
 
 
-def read(path: Path, max_rows: int = 200_000_000) -> Log:
-    """A native log, JSON Lines or Parquet by content; raises LogFormatError, also for absurdly many rows."""
+def read(path: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
+    """A native log, JSON Lines (packed with gzip or not) or Parquet by content; raises LogFormatError."""
+    limits = Limits.of(max_bytes, max_rows)
     with path.open("rb") as file:
         parquet = file.read(4) == b"PAR1"
-    return _read_parquet(path, max_rows) if parquet else _read_jsonl(path)
+    return _read_parquet(path, limits) if parquet else _read_jsonl(path, limits)
 
 
 def write(log: Log, path: Path) -> None:
@@ -63,15 +65,18 @@ def write(log: Log, path: Path) -> None:
         raise
 
 
-def _json(path: object, where: str, text: bytes) -> Any:
+def _json(path: object, where: str, text: bytes | bytearray) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LogFormatError(path, where, f"not JSON: {error}") from error
 
 
-def _read_jsonl(path: Path) -> Log:
-    data = path.read_bytes()
+def _read_jsonl(path: Path, limits: Limits) -> Log:
+    data, source = bytearray(), Source(path, limits)
+    for chunk in source:
+        data += chunk
+    limits.rows(path, data.count(b"\n"))
     first = data.find(b"\n") + 1
     if not first:
         raise LogFormatError(path, f"byte {len(data)}", "the log ends inside its header: it holds no event")
@@ -87,10 +92,10 @@ def _read_jsonl(path: Path) -> Log:
     ended = closing is not None and "trailer" in closing
     trailer = closing["trailer"] if closing is not None and ended else None
     cut_at = None
-    if not ended or not data.endswith(b"\n"):
+    if source.cut or not ended or not data.endswith(b"\n"):
         missing = "the last newline is missing, no row was lost" if ended else "the log ends without its trailer"
         line = data.count(b"\n", 0, end) + 1
-        cut_at = f"line {line}, byte {len(data)}: {missing}"
+        cut_at = f"line {line}, byte {len(data)}: {source.cut or missing}"
     frame = _rows(path, memoryview(data)[first : start if ended else end], header)
     if cut_at and len(frame) == 0:
         raise LogFormatError(path, cut_at, "the log holds no event", "only its header was read")
@@ -98,12 +103,10 @@ def _read_jsonl(path: Path) -> Log:
 
 
 def _log(path: Path, frame: pd.DataFrame, header: dict[str, Any], trailer: Any, cut_at: str | None) -> Log:
-    if trailer is not None and not isinstance(trailer, dict):
-        raise LogFormatError(path, "trailer", "an object or null is needed", f"{len(frame)} rows")
-    return Log(frame, header, trailer, cut_at, tuple(header["warnings"]), str(path))
+    return Log(frame, header, possible_trailer(trailer, path), cut_at, tuple(header["warnings"]), str(path))
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
+def _object(text: bytes | bytearray) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -154,7 +157,7 @@ def _bad_line(path: Path, body: memoryview) -> LogFormatError:
     try:
         _parse(lines[low])
     except pa.ArrowInvalid as error:
-        words = str(error)
+        words = printable(error)
     shown = lines[low][:80].decode("utf-8", "replace")
     return LogFormatError(path, f"line {low + 2}", f"{words}: {shown!r}", f"{low} rows were read before it")
 
@@ -199,21 +202,20 @@ def _write_parquet(log: Log, file: Any) -> None:
     pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
 
 
-def _read_parquet(path: Path, max_rows: int) -> Log:
+def _read_parquet(path: Path, limits: Limits) -> Log:
     try:
         with pq.ParquetFile(path) as file:
-            rows = file.metadata.num_rows
-            if rows > max_rows:
-                raise LogFormatError(path, "Parquet", f"{rows:,} rows, more than max_rows {max_rows:,}")
+            limits.rows(path, file.metadata.num_rows)
             table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise LogFormatError(path, "Parquet", f"cut or damaged, its index is at its end: {error}") from error
+        raise LogFormatError(path, "Parquet", f"cut or damaged, its index is at its end: {printable(error)}") from error
     metadata = table.schema.metadata or {}
     if _HEADER not in metadata:
         raise LogFormatError(path, "Parquet metadata", "no cuzkbench.header: another program's file")
     header = complete_header(_json(path, "cuzkbench.header", metadata[_HEADER]), path)
     trailer = _json(path, "cuzkbench.trailer", metadata.get(_TRAILER, b"null"))
     cut_at = metadata[_CUT].decode("utf-8", "replace") if _CUT in metadata else None
-    frame = validate(table.unify_dictionaries().to_pandas(ignore_metadata=True), header, path)
+    plain = table.replace_schema_metadata().unify_dictionaries()  # nothing in the metadata is unpickled or decoded
+    frame = validate(plain.to_pandas(), header, path)
     return _log(path, frame, header, trailer, cut_at)

@@ -17,11 +17,11 @@ import pandas as pd
 from cuzkbench.events import Lane, LogFormatError, Memory, Phase
 from cuzkbench.logs.chrome_kinds import BLOCKING
 from cuzkbench.logs.foreign import Foreign, launches, number, utc
-from cuzkbench.logs.limits import Limits
+from cuzkbench.logs.limits import Limits, printable
 from cuzkbench.logs.log import Log
 from cuzkbench.logs.nsight_names import LOCK_WAITS, Own, bare, copy_of, own_range
 from cuzkbench.logs.nsight_tables import MISSING, Export
-from cuzkbench.logs.validate import LANES
+from cuzkbench.logs.validate import LANES, MOST_BYTES
 
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, GRAPH = OPERATIONS = tuple(_CUPTI + n for n in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
@@ -40,10 +40,8 @@ def sniff(first: bytes, path: Path) -> bool:
     return first.startswith(b"SQLite format 3\0")
 
 
-def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
-    """The log in one export; raises LogFormatError for another SQLite file, ValueError for several files."""
-    if more:
-        raise ValueError(f"{len(more) + 1} exports: one Nsight Systems export is read at a time")
+def read(path: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
+    """The log in one export; raises LogFormatError for another SQLite file."""
     limits, out = Limits.of(max_bytes, max_rows), Foreign("nsight", [path])
     cut = _shortage(path)
     try:
@@ -51,8 +49,8 @@ def read(path: Path, *more: Path, max_bytes: int | None = None, max_rows: int | 
             export = Export(path, connection, limits, out)
             export.cut = cut
             return _Reader(export, out).log()
-    except sqlite3.Error as error:
-        raise LogFormatError(path, cut or "SQLite", f"nothing is left to read: {error}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's words may quote the file's bytes
+        raise LogFormatError(path, cut or "SQLite", f"nothing is left to read: {printable(error)}") from error
 
 
 def _shortage(path: Path) -> str | None:
@@ -211,11 +209,15 @@ class _Reader:
             block["name"] = "CUDA graph"
             self.out.bounded["CUDA graphs recorded as a whole, taken as busy throughout"] += len(rows)
         elif table == MEMSET:
-            block |= {"phase": Phase.MEMSET, "name": "Memset (Device)", "bytes": rows["bytes"].clip(lower=0)}
+            block |= {
+                "phase": Phase.MEMSET,
+                "name": "Memset (Device)",
+                "bytes": rows["bytes"].where(rows["bytes"].between(0, MOST_BYTES), 0),
+            }
         else:
             kinds = [copy_of(*kind) for kind in rows[["copyKind", "srcKind", "dstKind"]].itertuples(index=False)]
             block = dict(zip(("phase", "lane", "memory", "name"), map(list, zip(*kinds, strict=True)), strict=True))
-            block["bytes"] = rows["bytes"].clip(lower=0)
+            block["bytes"] = rows["bytes"].where(rows["bytes"].between(0, MOST_BYTES), 0)
             self.out.bounded["copies of unknown direction, taken as within the device"] += sum(
                 phase == Phase.D2D and memory == Memory.UNKNOWN for phase, _, memory, _ in kinds
             )

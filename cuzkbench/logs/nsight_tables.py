@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cuzkbench.logs.foreign import LATEST_NS, Foreign
-from cuzkbench.logs.limits import Limits
+from cuzkbench.logs.foreign import Foreign
+from cuzkbench.logs.limits import Limits, printable
+from cuzkbench.logs.validate import LATEST_NS
 
 SUFFIXES = ("_V3", "_V2", "")  # newer exports are said to number their tables
 MISSING = -(2**63)  # what stands for NULL and for what is no integer
@@ -55,8 +56,8 @@ class Export:
                 self._taken += 1
                 self.limits.rows(self.path, self._taken)
                 yield row
-        except (sqlite3.Error, OverflowError) as error:
-            self.cut = self.cut or f"table {table}, row {count + 1}: {error}"
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            self.cut = self.cut or f"table {table}, row {count + 1}: {printable(error)}"
 
     def frame(self, table: str, *columns: str, text: str | None = None) -> pd.DataFrame:
         """Columns as int64, MISSING where there is none, and a column of text, "" where there is none."""
@@ -92,7 +93,7 @@ class Export:
         try:
             query = f'SELECT COUNT(*) FROM "{table}"'
             return int(self.connection.execute(query).fetchone()[0]) if table in self.tables else 0
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return 0
 
 

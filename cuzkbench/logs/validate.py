@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
 
 from cuzkbench.events import COLUMNS, ENUMS, FORMAT_VERSION, HEADER, Event, Lane, LogFormatError, Memory, Phase
+from cuzkbench.plan import RunPlan
 
 DEVICE_KINDS = ("cuda", "emulated", "simulated", "foreign")
 _CPU = (
@@ -24,7 +26,15 @@ LANES = {
     Phase.D2D: Lane.COMPUTE,
 } | dict.fromkeys(_CPU, Lane.CPU)  # COUNTER and OTHER may lie in any lane
 ON_A_GPU = (Phase.PREP, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.STAGE, Phase.H2D, Phase.KERNEL, Phase.D2H, Phase.FINISH)
-LATEST_NS = 2**61  # sums and differences of such times stay within int64
+LATEST_NS = 2**61  # sums and differences of such times stay within int64; until 2043 as nanoseconds since 1970
+MOST_BYTES = 2**48  # of one copy: beyond any memory, and the sum over many rows stays within int64
+GB_S = (1e-6, 1e6)  # what a line rate can be
+_SHAPES: dict[str, type] = {  # what stands in a header and a trailer where it is not null
+    "run": str, "kernels": str, "driver": str, "epoch_utc": str, "ended": str, "error": str, "seed": int,
+    "labels": list, "warnings": list, "gpus": list,
+} | dict.fromkeys(
+    ("host", "versions", "plan", "line_rate_gb_s", "clock", "emulation", "source", "hooks", "proofs", "pool"), dict
+)  # fmt: skip
 _EMPTY_HEADER: dict[str, Any] = {
     "device_kind": "foreign",
     "kernels": "unknown",
@@ -39,26 +49,67 @@ def complete_header(header: object, path: object) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise LogFormatError(path, "header", f"an object is needed, not {json.dumps(header)[:60]}")
     version = header.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise LogFormatError(path, "header", f"format_version {version!r}: a number from 1 to {FORMAT_VERSION}")
     if version > FORMAT_VERSION:
         raise LogFormatError(
             path, "header", f"format_version {version} is newer than {FORMAT_VERSION}: update cuzkbench"
         )
     whole = dict.fromkeys(HEADER) | _EMPTY_HEADER | {key: value for key, value in header.items() if value is not None}
-    if not isinstance(whole["run"], str):
-        raise LogFormatError(path, "header", f"run {whole['run']!r}: a string is needed")
+    _shapes(whole, path, "header")
     if whole["device_kind"] not in DEVICE_KINDS:
         raise LogFormatError(path, "header", f"device_kind {whole['device_kind']!r}: one of {', '.join(DEVICE_KINDS)}")
     for key, kind in (("labels", str), ("warnings", str), ("gpus", dict)):
-        if not isinstance(whole[key], list) or not all(isinstance(item, kind) for item in whole[key]):
+        if not all(isinstance(item, kind) for item in whole[key]):
             raise LogFormatError(path, "header", f"{key}: a list of {kind.__name__} is needed")
-    if not all(isinstance(gpu.get("gpu"), int) and gpu["gpu"] >= 0 for gpu in whole["gpus"]):
-        raise LogFormatError(path, "header", "gpus: each entry needs a number 'gpu' from 0")
-    for key in ("plan", "source", "line_rate_gb_s", "host", "versions", "clock", "emulation"):
-        if whole[key] is not None and not isinstance(whole[key], dict):
-            raise LogFormatError(path, "header", f"{key}: an object or null is needed")
+    numbers = [gpu.get("gpu") for gpu in whole["gpus"]]
+    if not all(type(number) is int and 0 <= number < 2**15 for number in numbers) or len(set(numbers)) < len(numbers):
+        raise LogFormatError(path, "header", "gpus: each entry needs a number 'gpu' of its own from 0 to 32767")
+    for way, by in (whole["line_rate_gb_s"] or {}).items():
+        rates = by.values() if isinstance(by, dict) else [by]
+        if not all(rate is None or (_is_number(rate) and GB_S[0] <= rate <= GB_S[1]) for rate in rates):
+            raise LogFormatError(path, "header", f"line_rate_gb_s {way}: GB/s from {GB_S[0]:g} to {GB_S[1]:g} or null")
+    for name, kinds in get_type_hints(RunPlan).items():
+        value = (whole["plan"] or {}).get(name)
+        if value is None or (isinstance(value, str | bool) and isinstance(value, kinds)):
+            continue
+        if not (_is_number(value) and abs(value) < 2**63 and isinstance(0, kinds) | isinstance(0.0, kinds)):
+            raise LogFormatError(path, "header", f"plan: {name} cannot be {str(value)[:40]!r}")
+    memory_bytes = (whole["host"] or {}).get("memory_bytes")
+    if memory_bytes is not None and not _is_number(memory_bytes):
+        raise LogFormatError(path, "header", "host: memory_bytes must be a number")
+    if not isinstance((whole["source"] or {}).get("format", ""), str):
+        raise LogFormatError(path, "header", "source: its format must be a string")
     return whole
+
+
+def possible_trailer(trailer: Any, path: object) -> dict[str, Any] | None:
+    """A trailer whose values are of the kinds that analysis counts on; raises LogFormatError."""
+    if trailer is None:
+        return None
+    if not isinstance(trailer, dict):
+        raise LogFormatError(path, "trailer", "an object or null is needed")
+    _shapes(trailer, path, "trailer")
+    for name, keys in (("proofs", ("made", "verified")), ("hooks", ())):
+        values = trailer.get(name) or {}
+        if values and not all(_is_number(values.get(key)) for key in (*keys, *values)):
+            raise LogFormatError(path, "trailer", f"{name}: {' and '.join(keys) or 'all of it'} as numbers is needed")
+    return trailer
+
+
+def _shapes(values: dict[str, Any], path: object, where: str) -> None:
+    for name, kind in _SHAPES.items():
+        value = values.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise LogFormatError(path, where, f"{name} {str(value)[:40]!r}: {_KINDS[kind]} is needed")
+
+
+_KINDS = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+
+
+def _is_number(value: object) -> bool:
+    """A finite number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def validate(rows: pd.DataFrame, header: dict[str, Any], path: object = "log") -> pd.DataFrame:
@@ -66,6 +117,8 @@ def validate(rows: pd.DataFrame, header: dict[str, Any], path: object = "log") -
 
     `header` is a complete one. Raises LogFormatError naming the first row that breaks a rule, counted from 0.
     """
+    if not rows.columns.is_unique:
+        raise LogFormatError(path, "columns", "a column stands in it twice")
     unknown = [str(name) for name in rows.columns if name not in COLUMNS]
     if unknown:
         raise LogFormatError(
@@ -94,7 +147,10 @@ def _fail(path: object, broken: np.ndarray, what: str) -> None:
 
 def _category(column: pd.Series, name: str, path: object) -> pd.Series:
     """Enums get all their members in order, names sorted categories: equal rows have equal codes in any order."""
-    values = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
+    try:
+        values = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
+    except TypeError as error:
+        raise LogFormatError(path, f"column {name}", f"strings are needed: {error}") from error
     _fail(path, values.isna().to_numpy(), f"{name} is missing")
     values = values.cat.remove_unused_categories()
     odd = [value for value in values.cat.categories if not isinstance(value, str)]
@@ -123,9 +179,10 @@ def _number(column: pd.Series, name: str, dtype: str, path: object) -> pd.Series
 
 def _rules(frame: pd.DataFrame, header: dict[str, Any], path: object) -> None:
     start, end, gpu = (frame[name].to_numpy() for name in ("start_ns", "end_ns", "gpu"))
-    _fail(path, (abs(start) > LATEST_NS) | (abs(end) > LATEST_NS), f"a time beyond {LATEST_NS} ns: not a run's epoch")
+    late = (np.minimum(start, end) < -LATEST_NS) | (np.maximum(start, end) > LATEST_NS)  # abs of -2^63 is negative
+    _fail(path, late, f"a time beyond {LATEST_NS} ns: not a run's epoch")
     _fail(path, end < start, "end_ns is before start_ns")
-    _fail(path, frame["bytes"].to_numpy() < 0, "bytes below 0")
+    _fail(path, ~frame["bytes"].between(0, MOST_BYTES).to_numpy(), f"bytes below 0 or beyond {MOST_BYTES}")
     for name in ("partition", "gpu", "worker", "stream"):
         _fail(path, frame[name].to_numpy() < -1, f"{name} below -1")
     named = [entry["gpu"] for entry in header["gpus"]]
