@@ -224,9 +224,10 @@ def test_how_uploads_share_a_bus_is_chance_where_none_met() -> None:
 
 
 def test_predictions_vs_whatif_and_metrics() -> None:
-    plans = [RunPlan(lock=lock, memory=memory) for lock in ("device", "narrow") for memory in ("pageable", "pinned")]
+    kinds = [(lock, memory) for lock in ("device", "narrow") for memory in ("pageable", "pinned")]
+    plans = [RunPlan(lock=lock, memory=memory, workers=3, warmup=0) for lock, memory in kinds]
     logs = {f"{plan.lock} {plan.memory}": simulate(plan, seed=3) for plan in plans}
-    logs["loaded"] = simulate(RunPlan(lock="narrow", memory="pinned", cpu_load=14), seed=3)
+    logs["loaded"] = simulate(RunPlan(lock="narrow", memory="pinned", workers=3, warmup=0, cpu_load=14), seed=3)
     found = predictions(logs, resamples=2).set_index(["source", "target"])
     assert len(found) == 12 and "loaded" not in {name for pair in found.index for name in pair}
     assert found["middle_ns"].isna().sum() == 4  # no pinned run knows the rate of pageable copies
