@@ -48,7 +48,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [  # module, text, what takes its pla
     ("theories", "dataclasses.replace(run.shape, pool=None)", "run.shape", "replay theories"),
     ("theories", "SUPPORTED_FROM, REJECTED_BELOW, HEALTHY_FROM = 0.03", "SUPPORTED_FROM, REJECTED_BELOW, HEALTHY_FROM = 0.05", "theories"),  # noqa: E501
     ("whatif", "rng.choice(measured, len(measured))", "np.array(measured)", "whatif"),
-    ("whatif", "return ways(shape) if chance else [shape]", "return [shape]", "whatif"),
+    ("whatif", "return ways(shape) if alone else [shape]", "return [shape]", "whatif"),
     ("predictions", "start_ns=warmed_up(after)", "start_ns=None", "whatif"),
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from cuzkbench import analysis
+from cuzkbench.analysis.predictions import predictions
 from cuzkbench.analysis.stretches import course
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
@@ -170,6 +171,7 @@ def test_every_returned_column_is_on_the_reference_page(seed_case: Log):
         for name in ("metrics", "partitions", "bandwidth", "jobs", "all_operations", "gaps", "stretches", "theories")
     }
     written = documented()
+    frames["predictions"] = predictions({})
     for name, frame in frames.items():
         assert written.pop(name) == list(frame.columns), name
     columns = list(analysis.compare([seed_case]).columns)

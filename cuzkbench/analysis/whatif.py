@@ -160,13 +160,16 @@ def apply(run: Replay, **changes: Any) -> tuple[Shape, Work, str]:
         work, words = run.mended(copies), spaced(f"every copy at {rate(link)}, the rest as in the log")
     shape = run.shape.with_workers(changes.get("workers", run.shape.workers), changes.get("synthesis_workers"))
     settles = run.shape.settles and memory == run.memory and "link_gb_s" not in changes
-    return dataclasses.replace(shape, stages=steps_of(lock, memory, run.kind), settles=settles), work, words
+    shape = dataclasses.replace(shape, stages=steps_of(lock, memory, run.kind), settles=settles)
+    if len(_possible(run, shape, changes)) > 1:
+        words += "; no two uploads met in it, so the interval spans the ways in which they may share the bus"
+    return shape, work, words
 
 
 def _possible(run: Replay, shape: Shape, changes: dict[str, Any]) -> list[Shape]:
     """The changed shape, and where two uploads never met in the log also the other ways in which they may share."""
-    chance = not run.sharing_known and changes.get("memory", run.memory) == run.memory and "link_gb_s" not in changes
-    return ways(shape) if chance else [shape]
+    alone = not run.sharing_known and changes.get("memory", run.memory) == run.memory and "link_gb_s" not in changes
+    return ways(shape) if alone else [shape]
 
 
 def candidates(run: Replay) -> list[dict[str, Any]]:
