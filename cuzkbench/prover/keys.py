@@ -171,7 +171,8 @@ def read(path: Path, circuit: Circuit, seed: int) -> tuple[ProvingKey, Verifying
         raise DamagedKeyError(f"{path}: damaged: {error}") from error
     for name, value in wanted.items():
         if found.get(name) != value:
-            raise ValueError(f"{path}: keys of another circuit: {name} {found.get(name)!r} instead of {value!r}")
+            what = f"{name} {found.get(name)!r} instead of {value!r}"
+            raise ValueError(f"{path}: keys of another circuit: {what}; remove the file, and they are made anew")
     return keys
 
 
