@@ -55,9 +55,14 @@ def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[Renderabl
     from cuzkbench.logs.log import told_apart
 
     columns: list[tuple[str, dict[str, str]]] = []
+    notes: dict[str, list[str]] = {}
     for log, title in zip(logs, names or told_apart(logs), strict=True):
+        for text in dict.fromkeys((*log.labels, *log.warnings)):
+            notes.setdefault(text, []).append(title)
         measured, copies, done = _records(metrics(log)), _records(bandwidth(log)), partitions(log)
         kernels = done[~done["warmup"]].groupby("gpu")["kernel_ns"].median()
+        if not measured:  # a column that says nothing of a GPU, rather than none
+            columns.append((title, {"device": log.device_name}))
         for gpu in measured:
             rates: dict[str, dict[str, float]] = {"H2D": {}, "D2H": {}}
             for copy in copies:
@@ -75,8 +80,8 @@ def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[Renderabl
         key=lambda figure: next((number for number, word in enumerate(last, 1) if figure.startswith(word)), 0),
     ):
         table.add_row(figure, *(plain(figures.get(figure, NONE)) for _, figures in columns))
-    labels = dict.fromkeys(text for log in logs for text in (*log.labels, *log.warnings))
-    return [table, *(plain(f"note: {label}") for label in labels)]
+    whose = {text: "" if len(of) == len(logs) else f"{', '.join(of)}: " for text, of in notes.items()}
+    return [table, *(plain(f"note: {of}{text}") for text, of in whose.items())]
 
 
 def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -120,7 +125,10 @@ def explanation(answer: Mapping[str, Any]) -> list[RenderableType]:
         for cause, ns in gpu["causes"].items():
             causes.add_row(duration(ns), percent(ns / gpu["idle_ns"]), cause, GapCause[cause].meaning)
         parts += [table, causes] if gpu["causes"] else [table]
-    if answer["gpus"]:
+    said = {(theory["verdict"], theory["why"]) for theory in answer["theories"]}
+    if answer["gpus"] and len(said) == 1:  # one sentence instead of a table that repeats it
+        parts.append(plain("Theories: {}, since {}.".format(*said.pop())))
+    elif answer["gpus"]:
         theories = _table("Theories", "theory", "verdict", "idle explained", "cadence if mended", "why")
         for theory in answer["theories"]:
             figures = {name: duration(theory[name]) for name in ("explained_idle_ns", "predicted_cadence_ns")}

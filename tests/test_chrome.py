@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuzkbench.analysis import all_operations
@@ -336,6 +336,7 @@ def test_flows_join_each_upload_to_its_partitions_first_kernel(tmp_path):
         assert inside[0]["args"]["partition"] == inside[1]["args"]["partition"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.sampled_from(["KERNEL", "OTHER"])), min_size=1))
 def test_slices_of_a_track_never_overlap_in_part(intervals):
     log = handmade.log(*(row(phase, start, start + length, -1, -1) for start, length, phase in intervals))

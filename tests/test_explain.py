@@ -16,6 +16,7 @@ from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log
 from cuzkbench.plan import RunPlan
 from cuzkbench.simulate import simulate
+from cuzkbench.tables import comparison, explanation
 from tests import handmade
 from tests.handmade import MS, row
 
@@ -192,3 +193,19 @@ def test_functions_are_not_hidden_by_modules_of_the_same_name():
     for name in ("compare", "explain", "gaps", "metrics", "stretches", "theories", "whatif"):
         import_module(f"cuzkbench.analysis.{name}")
         assert callable(getattr(analysis, name)), name
+
+
+def test_side_by_side_a_log_without_gpu_has_its_column_and_notes_say_whose_they_are():
+    """Its column was missing, and "This log holds no GPU activity" stood under the other log's figures."""
+    busy = handmade.log(row("KERNEL", 0, 10), labels=["shared"])
+    cpu = handmade.log(row("SYNTHESIS", 0, 10), labels=["shared", "no GPU"])
+    table, *notes = comparison([busy, cpu], ["one", "two"])
+    assert [str(column.header) for column in table.columns] == ["figure", "one", "two"]
+    assert [str(note) for note in notes] == ["note: shared", "note: two: no GPU"]
+
+
+def test_theories_that_all_say_the_same_are_one_sentence():
+    answer = analysis.explain(handmade.log(row("KERNEL", 0, 10, partition=-1), row("KERNEL", 20, 30, partition=-1)))
+    assert (
+        str(explanation(answer)[-1]) == "Theories: cannot tell, since the log has no kernels whose partition is known."
+    )

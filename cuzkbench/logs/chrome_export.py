@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +18,7 @@ import pandas as pd
 from cuzkbench.events import Lane, Phase
 from cuzkbench.logs.chrome_kinds import OWN
 from cuzkbench.logs.log import Log
+from cuzkbench.logs.native import replacing
 
 _ON_LANES = {Lane.COPY_H2D: "copy H2D", Lane.COPY_D2H: "copy D2H", Lane.COMPUTE: "compute"}
 _ORDER = ("synthesis", "queue", "worker", "lock", "copy H2D", "compute", "copy D2H", "host")  # from top to bottom
@@ -28,18 +27,11 @@ _HOST_PID = 0  # the process of rows without a GPU; GPU n is process n + 1
 
 def write(log: Log, path: Path) -> None:
     """Write the whole trace or nothing, packed where the name ends in .gz; raises OSError."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    try:
-        with gzip.open(temporary, "wt") if path.suffix == ".gz" else open(temporary, "w", encoding="utf-8") as file:
-            _write(log, file)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with (
+        replacing(path) as new,
+        gzip.open(new, "wt") if path.suffix == ".gz" else new.open("w", encoding="utf-8") as file,
+    ):
+        _write(log, file)
 
 
 def _write(log: Log, file: TextIO) -> None:

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,17 @@ def write(log: Log, path: Path) -> None:
     writers: dict[str, Callable[[Log, Any], None]] = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise ValueError(f"log {path}: a name that ends in {' or '.join(writers)} is needed")
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        writers[path.suffix](log, file)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """An empty file beside `path` to be written, which takes its place at the end; after an exception nothing does."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
     try:
-        with os.fdopen(handle, "wb") as file:
-            writers[path.suffix](log, file)
+        yield Path(temporary)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
