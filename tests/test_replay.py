@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from cuzkbench.analysis.metrics import metrics, partitions
-from cuzkbench.analysis.replay import CannotReplay, replay
+from cuzkbench.analysis.replay import CannotReplay, leading, replay
 from cuzkbench.analysis.theories import theories
 from cuzkbench.events import Lane
 from cuzkbench.plan import PRESETS, RunPlan
@@ -203,3 +204,12 @@ def test_overtaking_the_warm_up_is_no_gain() -> None:
     assert run.leading == 2 and run.measured.cadence_ns == 7.5 * MS
     assert run.run(as_logged=True).cadence_ns == 7.5 * MS
     assert run.own().cadence_ns == 5 * MS
+
+
+def test_a_log_of_several_runs_keeps_measured_partitions():
+    """A warm-up that recurs every 1,001 partitions made all replayed ones warm-up: a window of nothing, a division by it."""
+    overtaken = np.array([False, True, *[False] * 20])
+    recurring = np.array(([True] + [False] * 9) * 5)
+    assert leading(overtaken, 2) == 2
+    assert leading(recurring, 2) == 1
+    assert leading(np.zeros(5, bool), 2) == 0

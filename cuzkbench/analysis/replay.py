@@ -80,7 +80,10 @@ class Replay:
         missed = self.run(as_logged=True).cadence_ns / self.measured.cadence_ns - 1
         if abs(missed) > TOLERANCE:
             raise CannotReplay(f"the replay of the log's own stages misses its cadence by {missed:+.1%}")
-        return self.run()
+        run = self.run()
+        if run.cadence_ns <= 0:
+            raise CannotReplay("fewer than two partitions reached the GPU after the warm-up")
+        return run
 
     def as_it_shared(self) -> Replay:
         """The same with that way of sharing the bus which gives the log's own cadence best."""
@@ -187,7 +190,7 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         dataclasses.replace(shape, interleaved=shared if interleaved is None else interleaved),
         work,
         warmup[order].tolist(),
-        int(np.flatnonzero(warmup[np.argsort(life.kernels[0], kind="stable")]).max(initial=-1)) + 1,
+        leading(warmup[order][np.argsort(life.kernels[0][order], kind="stable")], shape.workers * shape.gpus),
         lock,
         memory,
         copies,
@@ -198,6 +201,15 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         met or not settles,
     )
     return run.as_it_shared() if settles and met else run
+
+
+def leading(warmup: np.ndarray, workers: int) -> int:
+    """How many of the first partitions to reach the GPU count as warm-up: up to the last one of it that was overtaken.
+
+    A warm-up is overtaken by at most one partition of each worker; one that comes later belongs to another run.
+    """
+    early = warmup[: int(warmup.sum()) + workers]
+    return int(np.flatnonzero(early).max(initial=-1)) + 1
 
 
 def ways(shape: Shape) -> list[Shape]:
