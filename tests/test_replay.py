@@ -207,7 +207,7 @@ def test_overtaking_the_warm_up_is_no_gain() -> None:
 
 
 def test_a_log_of_several_runs_keeps_measured_partitions():
-    """A warm-up that recurs every 1,001 partitions made all replayed ones warm-up: a window of nothing, a division by it."""
+    """A warm-up that recurs every 1,001 partitions made all replayed ones warm-up: a window of nothing to divide by."""
     overtaken = np.array([False, True, *[False] * 20])
     recurring = np.array(([True] + [False] * 9) * 5)
     assert leading(overtaken, 2) == 2
