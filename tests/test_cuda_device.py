@@ -1,0 +1,99 @@
+"""The CUDA device without a GPU: its calls on a pretended CuPy, its kernels built by the host's compiler."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuzkbench.device import cuda_missing, cuda_sequence, open_device
+from cuzkbench.device.kernels import loader
+from cuzkbench.events import DeviceError, Memory
+from cuzkbench.logs import read
+from cuzkbench.plan import RunPlan
+from cuzkbench.prover import keys
+from cuzkbench.prover.circuit import Circuit
+from cuzkbench.prover.scheduler import run_plan
+from tests.fake_cupy import CapturingLauncher, Fake
+from tests.kernels_on_host import needs_compiler
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake()
+    monkeypatch.setitem(sys.modules, "cupy", made.module)
+    monkeypatch.setattr(loader, "CupyLauncher", lambda index: CapturingLauncher(made))
+    monkeypatch.setattr(cuda_sequence, "_driver", lambda: made)
+    return made
+
+
+@needs_compiler
+@pytest.mark.parametrize(("memory", "lock"), [("pinned", "narrow"), ("pageable", "device"), ("staged", "coarse")])
+def test_proofs_of_the_device_vs_the_pairing_check(fake: Fake, tmp_path: Path, memory: str, lock: str) -> None:
+    plan = RunPlan(device="cuda", log2_size=8, partitions=2, workers=1, memory=memory, lock=lock, seed=4)
+    keys.load(Circuit.of(plan), plan.key_seed)  # made by the host: the pretended GPU would take minutes
+    log = read(run_plan(plan, tmp_path / "run.jsonl"))
+    assert log.trailer["proofs"] == {"made": 3, "verified": 3}
+    assert log.header["device_kind"] == "cuda" and log.header["labels"] == []
+    rows = log.frame[log.frame["partition"] >= 0]
+    assert set(rows.loc[rows["phase"] == "H2D", "memory"]) == {memory.upper()}
+    kernels = rows[rows["phase"] == "KERNEL"]
+    assert kernels.groupby("partition").size().tolist() == [13, 13, 13]
+    assert (kernels["clock"] == "DEVICE").all()
+    uploads = rows[rows["phase"] == "H2D"]
+    for partition, part in kernels.groupby("partition"):
+        assert part["start_ns"].min() >= uploads.loc[uploads["partition"] == partition, "end_ns"].max() - 20_000
+    assert uploads.groupby("partition")["bytes"].sum().nunique() == 1
+
+
+def test_a_pretended_gpu_counts_as_one(fake: Fake) -> None:
+    assert cuda_missing() is None
+
+
+def test_device_memory_is_given_back(fake: Fake) -> None:
+    before = len(fake.memory)
+    device = open_device("cuda")
+    pinned = device.host_buffer(1000, Memory.PINNED)
+    there = device.buffer(1000)
+    device.buffer(50)
+    pinned.array[:] = np.arange(1000) % 251
+    stream, back = device.stream(), device.host_buffer(1000, Memory.PINNED)
+    device.upload(stream, there, pinned.array, Memory.PINNED)
+    device.download(stream, back.array, there)
+    assert (back.array == pinned.array).all()
+    for buffer in (pinned, back):
+        device.free_host_buffer(buffer)
+    device.free(there)
+    device.close()
+    assert len(fake.memory) == before
+
+
+def test_errors_carry_the_call_its_shape_and_the_drivers_words(fake: Fake) -> None:
+    device = open_device("cuda")
+    there, source = device.buffer(64), np.zeros(64, np.uint8)
+    with pytest.raises(ValueError, match="64 bytes into a device buffer of 8"):
+        device.upload(device.stream(), there.view(0, 8), source, Memory.PAGEABLE)
+    with pytest.raises(MemoryError, match="GiB of device memory needed"):
+        device.buffer(1 << 40)
+    fake.fail_copies = True
+    with pytest.raises(DeviceError, match=r"memcpyAsync host to device \(64 bytes\).*illegal memory access"):
+        device.upload(device.stream(), there, source, Memory.PAGEABLE)
+    device.close()
+
+
+def test_a_sequence_is_captured_once_and_timed_between_its_steps(fake: Fake) -> None:
+    device = open_device("cuda")
+    stream, there, source = device.stream(), device.buffer(64), np.ones(64, np.uint8)
+    steps = [lambda s: device.upload(s, there, source, Memory.PINNED)] * 2
+    sequence = device.sequence(stream, steps, timed=True)
+    for launched in (1, 2):
+        sequence.launch()
+        times = sequence.times_ns()
+        assert len(times) == 3 and times == sorted(times)
+        assert len(fake.copies) == 2 * launched
+    untimed = device.sequence(stream, steps, timed=False)
+    untimed.launch()
+    assert untimed.times_ns() == []
+    device.close()
