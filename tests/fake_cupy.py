@@ -130,7 +130,7 @@ class Fake:
 
         self.do(stream, move)
 
-    def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> int:  # noqa: N802 (the driver's name)
+    def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> int:
         """An event record node, in a capture only."""
         assert flags == 1 and stream in self.captures
         self.captures[stream].append(lambda: self.events[event].record(None))
