@@ -12,7 +12,7 @@ import pytest
 from cuzkbench.gallery import Page, build
 from tests.chromium import WIDTHS, chromium, needs_chromium, visit
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.gallery]
 ROOT = Path(__file__).parents[1]
 QUIET = {"errors": [], "requests": [], "not drawn": 0, "without a plot": 0, "wider than the page": 0, "cut": []}
 QUIET |= {"overlapping": []}
