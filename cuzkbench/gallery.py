@@ -21,7 +21,7 @@ SAMPLES = {  # what a report asks: the logs in data/ that answer
         "demo/fixed.parquet",
     ),
     "The puzzle and its mend, proved by an H200": ("h200/seed-case.parquet", "h200/fixed.parquet"),
-    "What should the lock cover? An H200 with copies of production size and timed kernels": (
+    "What should the lock cover? An H200 with copies of half production's size and timed kernels": (
         "h200/timed-coarse-pinned.parquet",
         "h200/timed-device-pinned.parquet",
         "h200/timed-narrow-pinned-load.parquet",
