@@ -19,6 +19,7 @@ needs_nvrtc = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @needs_nvrtc
+@pytest.mark.compile
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_every_kernel_compiles(architecture: str) -> None:
     with ThreadPoolExecutor(2) as pool:
