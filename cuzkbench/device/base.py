@@ -49,6 +49,9 @@ class Stream(Protocol):
 class Sequence(Protocol):
     """Work that is queued alike again and again, with marks around its steps."""
 
+    def prepare(self) -> None:
+        """Do what only the first launch needs."""
+
     def launch(self) -> None:
         """Queue all steps on the sequence's stream."""
 
@@ -105,8 +108,13 @@ class Device(Protocol):
     def stream(self) -> Stream:
         """A new stream."""
 
-    def sequence(self, stream: Stream, steps: list[Callable[[Stream], None]], *, timed: bool) -> Sequence:
-        """Steps that queue work on the stream, each time the same; they ran once before the first launch."""
+    def sequence(
+        self, stream: Stream, steps: list[Callable[[Stream], None]], *, timed: bool, kernels: bool = False
+    ) -> Sequence:
+        """Steps that queue work on the stream, each time the same; they ran once before the first launch.
+
+        kernels: they occupy the compute units, and what starting them costs is not to count as the first one's time.
+        """
 
     def upload(self, stream: Stream, target: DeviceBuffer, source: np.ndarray, memory: Memory) -> None:
         """Copy host to device. With PAGEABLE memory the call may block, as the driver's does."""

@@ -213,9 +213,11 @@ class CudaDevice:
             self._streams.append(CudaStream(self, len(self._streams)))
             return self._streams[-1]
 
-    def sequence(self, stream: CudaStream, steps: list[Callable[[CudaStream], None]], *, timed: bool) -> CudaSequence:
+    def sequence(
+        self, stream: CudaStream, steps: list[Callable[[CudaStream], None]], *, timed: bool, kernels: bool = False
+    ) -> CudaSequence:
         """See `base.Device.sequence`: one CUDA graph."""
-        return CudaSequence(self, stream, steps, timed)
+        return CudaSequence(self, stream, steps, timed, lead=self._nothing if kernels else None)
 
     # -- copies
 
@@ -324,6 +326,9 @@ class CudaDevice:
         """A kernel that occupies the compute units for that long and computes nothing."""
         self.enter()
         self.kernels.spin(stream.pointer, seconds)
+
+    def _nothing(self, stream: CudaStream) -> None:
+        self.kernels.nothing(stream.pointer)
 
     def head_start(self, stream: CudaStream) -> None:
         """See `base.Device.head_start`: a millisecond's spin, longer than Python takes to launch a transform."""

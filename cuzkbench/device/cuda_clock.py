@@ -1,8 +1,9 @@
 """The device clock on the host's time line: anchors, each an event bracketed by two host readings.
 
-An event is placed by its distance to the anchor taken last before it. CUDA gives that distance as float32
+An event is placed by its distance to the anchor in force when it was recorded. CUDA gives that distance as float32
 milliseconds (resolution 2^-24 of it), so anchors are renewed every second: 0.06 µs of rounding, 4 µs of drift at the
-4 parts in a million seen on an H200, and half a bracket (3 to 6 µs) of offset.
+4 parts in a million seen on an H200, and half a bracket (3 to 6 µs) of offset. While a pinned copy fills the bus, or
+every core is busy, brackets take up to 80 µs: such an anchor is not taken before the one in force has aged as much.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PERIOD_S = 1.0
+RETRY_S = 0.1
 TRIES = 32
+DRIFT = 5e-6  # of the two clocks, a little more than was seen
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,14 @@ class Anchor:
     host_ns: int
     bound_ns: int
     device_ns: float  # since the first anchor, summed over neighbours so that no distance is long
+
+    def error_ns(self, at_ns: int, drift: float = DRIFT) -> float:
+        """How far a mapping through this anchor can be off at a host time after it."""
+        return self.bound_ns + abs(drift) * (at_ns - self.host_ns)
+
+    def beats(self, older: Anchor) -> bool:
+        """Whether mappings from now on are safer through this one."""
+        return self.bound_ns <= older.error_ns(self.host_ns)
 
 
 class CudaClock:
@@ -47,13 +58,15 @@ class CudaClock:
         first, last = self.anchors[0], self.anchors[-1]
         span = last.host_ns - first.host_ns
         drift = (last.device_ns - span) / span if span > 5_000_000_000 else None
-        worst = max(anchor.bound_ns for anchor in self.anchors)
-        age = max((b.host_ns - a.host_ns for a, b in zip(self.anchors, self.anchors[1:], strict=False)), default=0)
-        aged = 0.0 if drift is None else abs(drift) * age
+        until = [anchor.host_ns for anchor in self.anchors[1:]] + [time.perf_counter_ns()]
+        errors = (
+            anchor.error_ns(end, DRIFT if drift is None else drift)
+            for anchor, end in zip(self.anchors, until, strict=True)
+        )
         return {
             "offset_ns": last.host_ns - first.host_ns - round(last.device_ns),
             "drift_ppm": None if drift is None else drift * 1e6,
-            "bound_ns": worst + aged,
+            "bound_ns": max(errors),
         }
 
     def close(self) -> None:
@@ -63,10 +76,13 @@ class CudaClock:
 
     def _renew(self) -> None:
         self._device.enter()
-        while not self._stop.wait(PERIOD_S):
+        wait_s = PERIOD_S
+        while not self._stop.wait(wait_s):
             anchor = self._take(self.anchor)
-            self.anchors.append(anchor)
-            self.anchor = anchor
+            wait_s = RETRY_S
+            if anchor.beats(self.anchor):
+                self.anchors.append(anchor)
+                self.anchor, wait_s = anchor, PERIOD_S
 
     def _take(self, before: Anchor | None, tries: int = TRIES) -> Anchor:
         """The tightest of some brackets: the event happened between the two host readings."""

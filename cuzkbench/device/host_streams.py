@@ -168,6 +168,9 @@ class HostSequence:
         self._stream, self._steps, self._timed = stream, steps, timed
         self._events: list[HostEvent] = []
 
+    def prepare(self) -> None:
+        """Nothing has to be made before the first launch."""
+
     def launch(self) -> None:
         """Queue all steps."""
         self._events = [self._stream.record()] if self._timed else []

@@ -293,7 +293,7 @@ def _buffers(plan: RunPlan) -> int:
 def _calibrate(
     plan: RunPlan, devices: Sequence[RunDevice], workers: Sequence[Worker], work: Work
 ) -> list[dict[str, Any] | None]:
-    """Let every device measure its workers' kernels on a real partition."""
+    """Let every device measure its workers' kernels on a real partition, and make what first launches need."""
     buffer = devices[0].host_buffer(work.nbytes, Memory.PAGEABLE)
     work.synthesise(0, buffer.array, _synthesis_threads(plan))
     for worker in workers:
@@ -301,7 +301,10 @@ def _calibrate(
     devices[0].free_host_buffer(buffer)
     measures = [[worker.measure for worker in workers if worker.device is device] for device in devices]
     loaded = plan.cpu_load > 0
-    return [device.calibrate(each, work.nbytes, loaded) for device, each in zip(devices, measures, strict=True)]
+    emulations = [device.calibrate(each, work.nbytes, loaded) for device, each in zip(devices, measures, strict=True)]
+    for worker in workers:
+        worker.prepare()
+    return emulations
 
 
 def _line_rates(device: RunDevice, cpu_load: int, stack: ExitStack) -> dict[str, dict[str, float]]:

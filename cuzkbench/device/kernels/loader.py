@@ -114,6 +114,10 @@ class Kernels:
         """out[i] = values[index[i]], index being 32-bit."""
         self._launch("pointwise", "gather", count, 128, u64(out), u64(values), u64(index), u64(count), stream=stream)
 
+    def nothing(self, stream: int) -> None:
+        """An empty kernel."""
+        self._launch("pointwise", "nothing", 1, 1, stream=stream)
+
     def spin(self, stream: int, seconds: float) -> None:
         """Hold every multiprocessor's threads for that long."""
         blocks = self.launcher.multiprocessors * (self.launcher.threads_per_multiprocessor // SPIN_BLOCK)
