@@ -135,8 +135,10 @@ class HostDevice:
         """A new stream."""
         return self._engines.stream()
 
-    def sequence(self, stream: HostStream, steps: list[Callable[[HostStream], None]], *, timed: bool) -> HostSequence:
-        """See `base.Device.sequence`."""
+    def sequence(
+        self, stream: HostStream, steps: list[Callable[[HostStream], None]], *, timed: bool, kernels: bool = False
+    ) -> HostSequence:
+        """See `base.Device.sequence`; here nothing has to start up."""
         return HostSequence(stream, steps, timed)
 
     def upload(self, stream: HostStream, target: HostArray, source: np.ndarray, memory: Memory) -> None:
