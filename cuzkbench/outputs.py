@@ -1,11 +1,12 @@
-"""What a command is about to write: refused before any work where that cannot be done."""
+"""What is written: refused before any work where that cannot be done, and whole or not there at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 LOGS = (".jsonl", ".parquet")
@@ -32,3 +33,19 @@ def check(path: Path, suffixes: Sequence[str] = (), inputs: Iterable[Path] = ())
         raise ValueError(f"output {str(path)!r}: a file that is read; take another name")
     with path.open("ab"), tempfile.TemporaryFile(dir=path.parent):
         pass  # new files are made beside the old one, which they then replace
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """An empty file beside `path` to be written, which takes its place at the end; after an exception nothing does."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(temporary)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

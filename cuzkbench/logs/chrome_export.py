@@ -18,7 +18,7 @@ import pandas as pd
 from cuzkbench.events import Lane, Phase
 from cuzkbench.logs.chrome_kinds import OWN
 from cuzkbench.logs.log import Log
-from cuzkbench.logs.native import replacing
+from cuzkbench.outputs import replacing
 
 _ON_LANES = {Lane.COPY_H2D: "copy H2D", Lane.COPY_D2H: "copy D2H", Lane.COMPUTE: "compute"}
 _ORDER = ("synthesis", "queue", "worker", "lock", "copy H2D", "compute", "copy D2H", "host")  # from top to bottom

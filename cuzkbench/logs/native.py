@@ -7,11 +7,8 @@ JSON Lines: {"header": …}, one object a row without the values that equal `eve
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from cuzkbench.events import COLUMNS, Event, LogFormatError
 from cuzkbench.logs.limits import Limits, Source, head, printable
 from cuzkbench.logs.log import Log
 from cuzkbench.logs.validate import complete_header, possible_trailer, validate
+from cuzkbench.outputs import replacing
 
 _ARROW = {"category": pa.string(), "bool": pa.bool_(), "float64": pa.float64()}
 _JSON_SCHEMA = pa.schema([(n, _ARROW.get(d) or pa.type_for_alias(d)) for n, d in COLUMNS.items()])
@@ -55,22 +53,6 @@ def write(log: Log, path: Path) -> None:
         raise ValueError(f"log {path}: a name that ends in {' or '.join(writers)} is needed")
     with replacing(path) as temporary, temporary.open("wb") as file:
         writers[path.suffix](log, file)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """An empty file beside `path` to be written, which takes its place at the end; after an exception nothing does."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    try:
-        yield Path(temporary)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _json(path: object, where: str, text: bytes | bytearray) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cuzkbench.logs.log import Log, told_apart
+from cuzkbench.outputs import replacing
 
 EMBED_BYTES = 3_000_000  # a log above is not embedded, and the page says so
 PLOTLY_JS = "plotly-cartesian-4.1.1.min.js.gz"  # the traces in use, a quarter of the whole; see templates/README.md
@@ -34,12 +34,8 @@ def write(logs: Sequence[Log], path: str | Path) -> None:
         for log, file in zip(logs, files, strict=True):
             log.save(file)
         page = render(files, " against ".join(told_apart(logs)))
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with replacing(target) as partial:
         partial.write_text(page, encoding="utf-8")
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def file_names(logs: Sequence[Log]) -> list[str]:
