@@ -16,7 +16,6 @@ r = X**4 - X**2 + 1
 p = (X - 1) ** 2 * r // 3 + X
 """The base field (381 bits)."""
 
-FR_BITS, FP_BITS = 255, 381
 FR_BYTES, FP_BYTES, G1_BYTES, G2_BYTES = 32, 48, 96, 192
 FR_R, FP_R = 1 << 256, 1 << 384
 """The Montgomery radices: a field element v is stored as v * R mod modulus."""
@@ -91,33 +90,11 @@ def fp_to_montgomery(value: int) -> bytes:
     return (value * FP_R % p).to_bytes(FP_BYTES, "little")
 
 
-def fp_from_montgomery(data: bytes) -> int:
-    """The base-field element of 48 Montgomery bytes."""
-    return int.from_bytes(data, "little") * pow(FP_R, -1, p) % p
+def g1_to_montgomery(point: G1) -> bytes:
+    """An affine G1 point as x, y (96 Montgomery bytes)."""
+    return b"".join(map(fp_to_montgomery, point))
 
 
-def g1_to_montgomery(point: G1 | None) -> bytes:
-    """An affine G1 point as x, y (96 Montgomery bytes); None is infinity, all zero bytes."""
-    return bytes(G1_BYTES) if point is None else b"".join(map(fp_to_montgomery, point))
-
-
-def g1_from_montgomery(data: bytes) -> G1 | None:
-    """The affine G1 point of 96 Montgomery bytes, None for infinity."""
-    if not any(data):
-        return None
-    return fp_from_montgomery(data[:FP_BYTES]), fp_from_montgomery(data[FP_BYTES:])
-
-
-def g2_to_montgomery(point: G2 | None) -> bytes:
-    """An affine G2 point as x.c0, x.c1, y.c0, y.c1 (192 Montgomery bytes); None is infinity, all zero bytes."""
-    if point is None:
-        return bytes(G2_BYTES)
-    return b"".join(fp_to_montgomery(part) for coordinate in point for part in coordinate)
-
-
-def g2_from_montgomery(data: bytes) -> G2 | None:
-    """The affine G2 point of 192 Montgomery bytes, None for infinity."""
-    if not any(data):
-        return None
-    parts = [fp_from_montgomery(data[start : start + FP_BYTES]) for start in range(0, G2_BYTES, FP_BYTES)]
-    return (parts[0], parts[1]), (parts[2], parts[3])
+def g2_to_montgomery(point: G2) -> bytes:
+    """An affine G2 point as x.c0, x.c1, y.c0, y.c1 (192 Montgomery bytes)."""
+    return b"".join(map(fp_to_montgomery, (*point[0], *point[1])))

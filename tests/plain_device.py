@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 
 from cuzkbench.device import host_math
-from cuzkbench.device.base import HostBuffer
-from cuzkbench.events import Memory
 from cuzkbench.prover import groth16
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.keys import ProvingKey
@@ -22,23 +20,7 @@ class Buffer:
         return Buffer(self.array[offset : offset + nbytes])
 
 
-class PlainStream:
-    number = 0
-
-    def synchronize(self) -> None:
-        """Nothing is ever pending."""
-
-
 class PlainDevice:
-    def host_buffer(self, nbytes: int, memory: Memory) -> HostBuffer:
-        return HostBuffer(np.zeros(nbytes, np.uint8), memory)
-
-    def free_host_buffer(self, buffer: HostBuffer) -> None:
-        buffer.array = np.zeros(0, np.uint8)
-
-    def download(self, stream: PlainStream, target: np.ndarray, source: Buffer) -> None:
-        target[:] = source.array
-
     def ntt(self, stream, values, log2_size, *, inverse=False, coset=False) -> None:
         host_math.ntt(values.array, log2_size, inverse=inverse, coset=coset)
 
@@ -52,19 +34,23 @@ class PlainDevice:
     def msm(self, stream, group, bases, scalars, count, result) -> None:
         result.array[:] = np.frombuffer(host_math.msm(group, bases, scalars.array, count), np.uint8)
 
-    def finish_msm(self, group: str, count: int, result: np.ndarray) -> bytes:
-        return result.tobytes()
 
+class Slot:
+    """A copy of a synthesised partition as device memory, the kernels over it, and a place for each sum."""
 
-def slot_of(circuit: Circuit, vectors: np.ndarray) -> groth16.Slot:
-    """A slot over a copy of a synthesised partition."""
-    sizes = {name: host_math.POINT_BYTES[group] for name, (group, _) in groth16.msms(circuit).items()}
-    results = {name: Buffer(np.zeros(size, np.uint8)) for name, size in sizes.items()}
-    return groth16.Slot.of(circuit, Buffer(vectors.copy()), results)
+    def __init__(self, circuit: Circuit, key: ProvingKey, vectors: np.ndarray) -> None:
+        device, memory = PlainDevice(), Buffer(vectors.copy())
+        groups = {name: group for name, (group, _) in groth16.QUERIES.items()}
+        self.results = {
+            name: Buffer(np.zeros(host_math.POINT_BYTES[group], np.uint8)) for name, group in groups.items()
+        }
+        self.a = memory.array[circuit.slices()["a"]]
+        self.kernels = groth16.kernels(device, device.load_key(key), circuit, memory, self.results)
 
 
 def prove(circuit: Circuit, key: ProvingKey, vectors: np.ndarray, r: int, s: int) -> bytes:
     """The proof bytes of a synthesised partition."""
-    device = PlainDevice()
-    slot = slot_of(circuit, vectors)
-    return groth16.prove(device, device.load_key(key), slot, key, PlainStream(), r, s).to_bytes()
+    slot = Slot(circuit, key, vectors)
+    for _, queue in slot.kernels:
+        queue(None)
+    return groth16.assemble(key, {name: sum_.array.tobytes() for name, sum_ in slot.results.items()}, r, s).to_bytes()

@@ -13,7 +13,7 @@ from cuzkbench.device import host_math
 from cuzkbench.prover import groth16, keys
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.synthesis import public_inputs, synthesise
-from tests.plain_device import PlainDevice, PlainStream, prove, slot_of
+from tests.plain_device import Slot, prove
 
 KEY_SEED, SEED, R, S = 3, 11, 0x1234567, curve.r - 5
 CIRCUIT = Circuit(8)
@@ -104,15 +104,12 @@ def test_changing_one_single_of_the_key_is_rejected(pair, vectors, public, singl
 
 @pytest.mark.parametrize("index", [0, 77, 254])
 def test_changing_one_coefficient_of_h_is_rejected(pair, vectors, public, index):
-    device, slot = PlainDevice(), slot_of(CIRCUIT, vectors)
-    key, stream = device.load_key(pair[0]), PlainStream()
-    sums = {}
-    for name, queue in groth16.kernels(device, key, slot):
-        queue(stream)
+    slot = Slot(CIRCUIT, pair[0], vectors)
+    for name, queue in slot.kernels:
+        queue(None)
         if name == "ntt.h":
-            slot.a.array[32 * index] ^= 1
-        if name.startswith("msm."):
-            sums[name[4:]] = slot.results[name[4:]].array.tobytes()
+            slot.a[32 * index] ^= 1
+    sums = {name: result.array.tobytes() for name, result in slot.results.items()}
     assert not groth16.verify(pair[1], public, groth16.assemble(pair[0], sums, R, S).to_bytes())
 
 
@@ -125,12 +122,12 @@ def test_changing_one_value_of_a_vector_is_rejected(pair, vectors, public, name)
 
 def test_quotient_is_a_polynomial_of_degree_n_minus_2(pair, vectors):
     """So the coefficient of the highest power, last in bit-reversed order too, is 0."""
-    slot, device = slot_of(CIRCUIT, vectors), PlainDevice()
-    for name, queue in groth16.kernels(device, device.load_key(pair[0]), slot):
+    slot = Slot(CIRCUIT, pair[0], vectors)
+    for name, queue in slot.kernels:
         if name.startswith("msm."):
             break
-        queue(PlainStream())
-    coefficients = slot.a.array.reshape(-1, 32)
+        queue(None)
+    coefficients = slot.a.reshape(-1, 32)
     assert not coefficients[-1].any() and coefficients[:-1].any(axis=1).all()
 
 
@@ -159,7 +156,7 @@ def test_blinding_changes_the_proof_and_not_its_truth(pair, vectors, public, pro
 
 
 def test_kernels_are_named_in_order(pair, vectors):
-    names = [name for name, _ in groth16.kernels(PlainDevice(), pair[0], slot_of(CIRCUIT, vectors))]
+    names = [name for name, _ in Slot(CIRCUIT, pair[0], vectors).kernels]
     assert names == [
         *("ntt.a", "ntt.b", "ntt.c", "coset.a", "coset.b", "coset.c", "quotient", "ntt.h"),
         *("msm.h", "msm.l", "msm.a", "msm.b1", "msm.b2"),

@@ -12,9 +12,10 @@ import platformdirs
 import pytest
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.prover import keys, snarkjs
+from cuzkbench.prover import keys
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.synthesis import public_inputs, synthesise
+from tests import snarkjs_files
 from tests.plain_device import prove
 
 VERSION = "0.7.5"
@@ -44,7 +45,7 @@ def exported(tmp_path_factory) -> list[Path]:
     vectors = np.zeros(CIRCUIT.partition_bytes, np.uint8)
     synthesise(CIRCUIT, 2, 0, vectors)
     proof = prove(CIRCUIT, proving, vectors, 12345, 67890)
-    return snarkjs.write(tmp_path_factory.mktemp("snarkjs"), verifying, public_inputs(CIRCUIT, vectors), proof)
+    return snarkjs_files.write(tmp_path_factory.mktemp("snarkjs"), verifying, public_inputs(CIRCUIT, vectors), proof)
 
 
 def verify(program: list[str], paths: list[Path]) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from cuzkbench.field import (
     FR_ZERO,
     Element,
     add,
-    element,
+    fr,
     from_montgomery,
     load,
     mul,
@@ -29,28 +29,21 @@ from cuzkbench.field import (
 )
 from cuzkbench.numba_cache import compiled
 
-_POINT: dict[str, Any] = {"g1": arkworks.G1Point, "g2": arkworks.G2Point}
+POINT: dict[str, Any] = {"g1": arkworks.G1Point, "g2": arkworks.G2Point}  # called without arguments: the generator
 POINT_BYTES = {"g1": curve.G1_BYTES, "g2": curve.G2_BYTES}
 
 
-def _fr(value: int) -> Element:
-    return element(value * curve.FR_R % curve.r, 4)
+@compiled
+def _fill_powers(table: np.ndarray, base: Element) -> None:
+    """table[i] = base^i."""
+    power = FR_ONE
+    for index in range(table.shape[0]):
+        store(table, index, power)
+        power = mul(power, base)
 
 
 @compiled
-def _fill_twiddles(table: np.ndarray, roots: np.ndarray) -> None:
-    """table[h + k] = w_2h^k for h = 1, 2, 4 … n/2 and k < h: one contiguous run a stage. roots[s] = w_(2^(s+1))."""
-    stage, half = 0, 1
-    while half < table.shape[0]:
-        power, root = FR_ONE, load(roots, stage, FR_ONE)
-        for index in range(half):
-            store(table, half + index, power)
-            power = mul(power, root)
-        stage, half = stage + 1, half * 2
-
-
-@compiled
-def _fill_powers(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
+def _fill_reversed_powers(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
     """table[i] = first * base^reversed(i).
 
     steps[k] = base^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
@@ -116,19 +109,21 @@ def evaluate(coefficients: np.ndarray, point: Element) -> Element:
 
 @lru_cache(maxsize=8)
 def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
-    """n * 32 bytes, kept for the next call."""
+    """table[h + k] = w_2h^k for h = 1, 2, 4 … n/2 and k < h: one contiguous run a stage. n * 32 bytes, kept."""
     table = np.zeros((1 << log2_size, 4), np.uint64)
-    sign = -1 if inverse else 1
-    roots = [pow(curve.root_of_unity(stage + 1), sign, curve.r) for stage in range(log2_size)] or [1]
-    _fill_twiddles(table, np.array([_fr(root) for root in roots], np.uint64))
+    half = len(table) // 2
+    powers = table[half:]
+    _fill_powers(powers, fr(pow(curve.root_of_unity(log2_size), -1 if inverse else 1, curve.r)))
+    for stage in range(1, log2_size):
+        table[half >> stage : 2 * half >> stage] = powers[:: 1 << stage]
     return table
 
 
 def reversed_powers(base: int, first: int, log2_size: int) -> np.ndarray:
     """first * base^i for i < n in bit-reversed places (n x 4 limbs, Montgomery form)."""
-    steps = [_fr(pow(base, 1 << log2_size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
+    steps = [fr(pow(base, 1 << log2_size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
     table = np.empty((1 << log2_size, 4), np.uint64)
-    _fill_powers(table, np.array(steps, np.uint64), _fr(first))
+    _fill_reversed_powers(table, np.array(steps, np.uint64), fr(first))
     return table
 
 
@@ -154,7 +149,7 @@ def ntt(values: np.ndarray, log2_size: int, *, inverse: bool = False, coset: boo
         if coset:
             _multiply(vector, _coset_scales(log2_size, True))
         else:
-            multiply_rows(vector, vector, _fr(pow(1 << log2_size, -1, curve.r)))
+            multiply_rows(vector, vector, fr(pow(1 << log2_size, -1, curve.r)))
     else:
         if coset:
             _multiply(vector, _coset_scales(log2_size, False))
@@ -169,7 +164,7 @@ def ntt_to_reversed(values: np.ndarray, log2_size: int) -> None:
 def quotient(a: np.ndarray, b: np.ndarray, c: np.ndarray, log2_size: int) -> None:
     """a = (a*b - c) / (g^n - 1) pointwise, in place."""
     vanishing = pow(curve.FR_GENERATOR, 1 << log2_size, curve.r) - 1
-    _quotient(*(_vector(values, log2_size) for values in (a, b, c)), _fr(pow(vanishing, -1, curve.r)))
+    _quotient(*(_vector(values, log2_size) for values in (a, b, c)), fr(pow(vanishing, -1, curve.r)))
 
 
 def points(group: str, bases: np.ndarray) -> list[Any]:
@@ -177,17 +172,11 @@ def points(group: str, bases: np.ndarray) -> list[Any]:
 
     Raises ValueError for a point that is not on the curve. Cost: 4 µs a point in G1.
     """
-    size, read = POINT_BYTES[group], _POINT[group].from_xy_bytes_unchecked_le
+    size, read = POINT_BYTES[group], POINT[group].from_xy_bytes_unchecked_le
     if bases.nbytes % size:
         raise ValueError(f"{bases.nbytes} bytes of bases: not a multiple of {size}")
     data = from_montgomery(bases, 6).tobytes()
     return [read(data[start : start + size]) for start in range(0, len(data), size)]
-
-
-def scalars(values: np.ndarray) -> list[Any]:
-    """py-arkworks scalars of Fr Montgomery bytes: 0.5 µs each."""
-    data, read = from_montgomery(values, 4).tobytes(), arkworks.Scalar.from_le_bytes
-    return [read(data[start : start + 32]) for start in range(0, len(data), 32)]
 
 
 def msm(group: str, bases: list[Any], values: np.ndarray, count: int) -> bytes:
@@ -197,5 +186,6 @@ def msm(group: str, bases: list[Any], values: np.ndarray, count: int) -> bytes:
     """
     if len(bases) < count or values.nbytes < 32 * count:  # arkworks would cut the longer list without a word
         raise ValueError(f"{len(bases)} bases and {values.nbytes} bytes of scalars: {count} of each are needed")
-    total = _POINT[group].multiexp_unchecked(bases[:count], scalars(values[: 32 * count]))
-    return bytes(total.to_xy_bytes_le())
+    data, read = from_montgomery(values[: 32 * count], 4).tobytes(), arkworks.Scalar.from_le_bytes
+    scalars = [read(data[start : start + 32]) for start in range(0, len(data), 32)]  # 0.5 µs each
+    return bytes(POINT[group].multiexp_unchecked(bases[:count], scalars).to_xy_bytes_le())

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import py_arkworks_bls12381 as arkworks
 
-from cuzkbench import bls12_381 as curve
+from cuzkbench.device.host_math import POINT
 from cuzkbench.field import (
-    FP2_ONE,
-    FP_ONE,
+    INVERSE,
+    ONE,
     Element,
-    element,
     from_montgomery,
     load,
     mul,
@@ -32,8 +29,6 @@ from cuzkbench.field import (
 from cuzkbench.numba_cache import compiled, spread
 
 _BATCH = 2048  # an inversion costs as much as 600 products; the sums of a batch stay in the cache
-_ONE = {"g1": FP_ONE, "g2": FP2_ONE}
-_INVERSE = {"g1": element(curve.p - 2, 6), "g2": element(curve.p**2 - 2, 12)}  # Fermat
 
 
 @compiled
@@ -84,8 +79,8 @@ def _sums(
 @lru_cache(maxsize=2)
 def _table(group: str) -> np.ndarray:
     """The table of a group's generator: 32 windows x 256 digits, built from its 256 doublings with one-bit windows."""
-    one, limbs = _ONE[group], len(_ONE[group])
-    point: Any = arkworks.G1Point() if group == "g1" else arkworks.G2Point()  # the generators
+    one, limbs = ONE[group], len(ONE[group])
+    point = POINT[group]()
     doublings: list[bytes] = []
     for _ in range(256):
         doublings += [bytes(16 * limbs), bytes(point.to_xy_bytes_le())]  # digits 0 and 1
@@ -93,7 +88,7 @@ def _table(group: str) -> np.ndarray:
     bits = rows(to_montgomery(rows(np.frombuffer(b"".join(doublings), np.uint8).copy(), 6)), limbs)
     numbers = b"".join((digit << 8 * window).to_bytes(32, "little") for window in range(32) for digit in range(256))
     table = np.zeros((2 * 32 * 256, limbs), np.uint64)
-    _sums(np.frombuffer(numbers, np.uint8).reshape(-1, 32).copy(), 1, bits, table, one, _INVERSE[group])
+    _sums(np.frombuffer(numbers, np.uint8).reshape(-1, 32).copy(), 1, bits, table, one, INVERSE[group])
     return table
 
 
@@ -102,14 +97,14 @@ def multiples(group: str, scalars: np.ndarray, threads: int | None = None) -> np
 
     Cost on one core: see `keys.estimate_seconds`, which times it.
     """
-    one, table = _ONE[group], _table(group)
+    one, table = ONE[group], _table(group)
     digits = from_montgomery(scalars, 4).view(np.uint8).reshape(-1, 32)
     sums = np.zeros((2 * len(digits), len(one)), np.uint64)
 
     def work(start: int, stop: int) -> None:
         for first in range(start, stop, _BATCH):
             last = min(first + _BATCH, stop)
-            _sums(digits[first:last], 8, table, sums[2 * first : 2 * last], one, _INVERSE[group])
+            _sums(digits[first:last], 8, table, sums[2 * first : 2 * last], one, INVERSE[group])
 
     spread(work, len(digits), threads or os.cpu_count() or 1)
     return sums.reshape(-1).view(np.uint8)

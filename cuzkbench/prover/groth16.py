@@ -14,32 +14,13 @@ import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
 from cuzkbench.device.base import FR_BYTES, Device, DeviceBuffer, Stream
-from cuzkbench.device.host_math import points
-from cuzkbench.events import Memory
+from cuzkbench.device.host_math import POINT, points
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.keys import ProvingKey, VerifyingKey
 
 Kernel = tuple[str, Callable[[Stream], None]]
 QUERIES = {"h": ("g1", "h"), "l": ("g1", "l"), "a": ("g1", "a"), "b1": ("g1", "b_g1"), "b2": ("g2", "b_g2")}
 """The MSMs of a partition in order: group, and the query of the proving key that holds the bases."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Device memory of one partition: the four vectors, and for each MSM of QUERIES where its result goes."""
-
-    circuit: Circuit
-    a: DeviceBuffer
-    b: DeviceBuffer
-    c: DeviceBuffer
-    w: DeviceBuffer
-    results: Mapping[str, DeviceBuffer]
-
-    @classmethod
-    def of(cls, circuit: Circuit, memory: DeviceBuffer, results: Mapping[str, DeviceBuffer]) -> Slot:
-        """A slot over circuit.partition_bytes of device memory, laid out as the host buffer is."""
-        a, b, c, w = (memory.view(part.start, part.stop - part.start) for part in circuit.slices().values())
-        return cls(circuit, a, b, c, w, results)
 
 
 def msms(circuit: Circuit) -> dict[str, tuple[str, int]]:
@@ -50,28 +31,32 @@ def msms(circuit: Circuit) -> dict[str, tuple[str, int]]:
     return {name: (group, counts[name]) for name, (group, _) in QUERIES.items()}
 
 
-def kernels(device: Device, key: Any, slot: Slot) -> list[Kernel]:
+def kernels(
+    device: Device, key: Any, circuit: Circuit, memory: DeviceBuffer, results: Mapping[str, DeviceBuffer]
+) -> list[Kernel]:
     """One partition's kernels in order, as (name, function that queues it on a stream).
 
-    key is what device.load_key gave. The vectors a, b and c are used up: a ends as the coefficients of h.
+    key is what device.load_key gave; memory holds the four vectors, laid out as the host buffer is; results has a
+    place for the sum of each MSM of QUERIES. The vectors a, b and c are used up: a ends as the coefficients of h.
     """
-    log2_size, circuit = slot.circuit.log2_size, slot.circuit
+    log2_size = circuit.log2_size
+    a, b, c, w = (memory.view(part.start, part.stop - part.start) for part in circuit.slices().values())
     private_at = FR_BYTES * (1 + circuit.public_inputs)
-    private = slot.w.view(private_at, slot.w.nbytes - private_at)
+    private = w.view(private_at, w.nbytes - private_at)
 
     def transform(values: DeviceBuffer, **how: bool) -> Callable[[Stream], None]:
         return lambda stream: device.ntt(stream, values, log2_size, **how)
 
     def sum_of(name: str, group: str, count: int) -> Callable[[Stream], None]:
-        bases, scalars = getattr(key, QUERIES[name][1]), {"h": slot.a, "l": private}.get(name, slot.w)
-        return lambda stream: device.msm(stream, group, bases, scalars, count, slot.results[name])
+        bases, scalars = getattr(key, QUERIES[name][1]), {"h": a, "l": private}.get(name, w)
+        return lambda stream: device.msm(stream, group, bases, scalars, count, results[name])
 
-    vectors = (("a", slot.a), ("b", slot.b), ("c", slot.c))
+    vectors = (("a", a), ("b", b), ("c", c))
     return [
         *((f"ntt.{name}", transform(values, inverse=True)) for name, values in vectors),
         *((f"coset.{name}", transform(values, coset=True)) for name, values in vectors),
-        ("quotient", lambda stream: device.quotient(stream, slot.a, slot.b, slot.c, log2_size)),
-        ("ntt.h", transform(slot.a, inverse=True, coset=True)),
+        ("quotient", lambda stream: device.quotient(stream, a, b, c, log2_size)),
+        ("ntt.h", transform(a, inverse=True, coset=True)),
         *((f"msm.{name}", sum_of(name, group, count)) for name, (group, count) in msms(circuit).items()),
     ]
 
@@ -105,11 +90,7 @@ def assemble(key: ProvingKey, sums: Mapping[str, bytes], r: int, s: int) -> Proo
     for name, value in (("r", r), ("s", s)):
         if not 0 <= value < curve.r:
             raise ValueError(f"blinding {name} {value}: from 0 to the group order")
-    read: dict[str, Any] = {
-        "g1": arkworks.G1Point.from_xy_bytes_unchecked_le,
-        "g2": arkworks.G2Point.from_xy_bytes_unchecked_le,
-    }
-    total = {name: read[group](sums[name]) for name, (group, _) in QUERIES.items()}
+    total = {name: POINT[group].from_xy_bytes_unchecked_le(sums[name]) for name, (group, _) in QUERIES.items()}
     alpha, beta, delta = (points("g1", part)[0] for part in (key.alpha_g1, key.beta_g1, key.delta_g1))
     beta_2, delta_2 = (points("g2", part)[0] for part in (key.beta_g2, key.delta_g2))
     blind_r, blind_s, blind_rs = (_scalar(value % curve.r) for value in (r, s, -r * s))
@@ -117,20 +98,6 @@ def assemble(key: ProvingKey, sums: Mapping[str, bytes], r: int, s: int) -> Proo
     b = beta_2 + total["b2"] + delta_2 * blind_s
     b_1 = beta + total["b1"] + delta * blind_s
     return Proof(a, b, total["l"] + total["h"] + a * blind_s + b_1 * blind_r + delta * blind_rs)
-
-
-def prove(device: Device, key: Any, slot: Slot, proving: ProvingKey, stream: Stream, r: int, s: int) -> Proof:
-    """One partition from vectors in device memory to a proof, without a log: what the workers do stage by stage."""
-    for _, queue in kernels(device, key, slot):
-        queue(stream)
-    sums = {}
-    for name, (group, count) in msms(slot.circuit).items():
-        host = device.host_buffer(slot.results[name].nbytes, Memory.PINNED)
-        device.download(stream, host.array, slot.results[name])
-        stream.synchronize()
-        sums[name] = device.finish_msm(group, count, host.array)
-        device.free_host_buffer(host)
-    return assemble(proving, sums, r, s)
 
 
 def verify(key: VerifyingKey, public: Sequence[int], proof: bytes) -> bool:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import sys
-import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 import platformdirs
 
+from cuzkbench.outputs import replacing
 from cuzkbench.progress import Progress
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.fixed_base import multiples
@@ -46,7 +45,6 @@ class DamagedKeyError(OSError):
 class ProvingKey:
     """All a prover needs: affine points as Montgomery bytes (uint8, one dimension)."""
 
-    fingerprint: str
     h: np.ndarray  # G1, n points, tau^i Z(tau) / delta in bit-reversed order of i
     l: np.ndarray  # G1, one a private variable  # noqa: E741 (the query's name in every text on Groth16)
     a: np.ndarray  # G1, one a variable
@@ -63,7 +61,6 @@ class ProvingKey:
 class VerifyingKey:
     """All a verifier needs: affine points as Montgomery bytes (uint8, one dimension)."""
 
-    fingerprint: str
     alpha_g1: np.ndarray
     beta_g2: np.ndarray
     gamma_g2: np.ndarray
@@ -93,14 +90,12 @@ def generate(
         made[name] = np.concatenate(parts)
     made["alpha_g1"], made["beta_g1"], made["delta_g1"] = np.split(made.pop("singles_g1"), 3)
     made["beta_g2"], made["gamma_g2"], made["delta_g2"] = np.split(made.pop("singles_g2"), 3)
-    return _keys(circuit.fingerprint(), made)
+    return _keys(made)
 
 
-def _keys(fingerprint: str, arrays: dict[str, np.ndarray]) -> tuple[ProvingKey, VerifyingKey]:
-    def pick(key: type) -> dict[str, np.ndarray]:
-        return {field.name: arrays[field.name] for field in fields(key) if field.name != "fingerprint"}
-
-    return ProvingKey(fingerprint, **pick(ProvingKey)), VerifyingKey(fingerprint, **pick(VerifyingKey))
+def _keys(arrays: dict[str, np.ndarray]) -> tuple[ProvingKey, VerifyingKey]:
+    proving, verifying = ({field.name: arrays[field.name] for field in fields(k)} for k in (ProvingKey, VerifyingKey))
+    return ProvingKey(**proving), VerifyingKey(**verifying)
 
 
 def cache_path(circuit: Circuit, seed: int) -> Path:
@@ -128,10 +123,11 @@ def load(
         seconds = estimate_seconds(circuit)
         print(f"making the keys of 2^{circuit.log2_size} on the host: about {seconds:,.0f} s", file=sys.stderr)
     keys = generate(circuit, seed, fixed_base, progress)
-    if fixed_base is not None and sum(array.nbytes for array in _arrays(*keys).values()) > _KEPT_BYTES:
+    arrays = vars(keys[0]) | vars(keys[1])
+    if fixed_base is not None and sum(array.nbytes for array in arrays.values()) > _KEPT_BYTES:
         return keys
     try:
-        _write(path, circuit, seed, *keys)
+        _write(path, circuit, seed, arrays)
     except OSError as error:
         warnings.warn(f"{path}: cannot be written ({error.strerror}), so the keys are not kept", stacklevel=2)
     return keys
@@ -141,23 +137,11 @@ def _identity(circuit: Circuit, seed: int) -> dict[str, object]:
     return {"format": FORMAT, "fingerprint": circuit.fingerprint(), "seed": seed, "label": INSECURE}
 
 
-def _arrays(proving: ProvingKey, verifying: VerifyingKey) -> dict[str, np.ndarray]:
-    return {name: array for key in (proving, verifying) for name, array in vars(key).items() if name != "fingerprint"}
-
-
-def _write(path: Path, circuit: Circuit, seed: int, proving: ProvingKey, verifying: VerifyingKey) -> None:
-    """One .npz file, complete or not there at all."""
+def _write(path: Path, circuit: Circuit, seed: int, arrays: Mapping[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            identity = np.array(json.dumps(_identity(circuit, seed)))
-            arrays: dict[str, Any] = {"identity": identity} | _arrays(proving, verifying)
-            np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as new, new.open("wb") as file:
+        members: dict[str, Any] = {"identity": np.array(json.dumps(_identity(circuit, seed))), **arrays}
+        np.savez(file, **members)
 
 
 def read(path: Path, circuit: Circuit, seed: int) -> tuple[ProvingKey, VerifyingKey]:
@@ -166,7 +150,7 @@ def read(path: Path, circuit: Circuit, seed: int) -> tuple[ProvingKey, Verifying
         with zipfile.ZipFile(path), np.load(path) as stored:  # compares each member's checksum as it reads
             arrays = {name: stored[name] for name in stored.files}
         found, wanted = json.loads(str(arrays.pop("identity"))), _identity(circuit, seed)
-        keys = _keys(circuit.fingerprint(), arrays)
+        keys = _keys(arrays)
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError) as error:
         raise DamagedKeyError(f"{path}: damaged: {error}") from error
     for name, value in wanted.items():

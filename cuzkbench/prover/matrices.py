@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cuzkbench import bls12_381 as curve
-from cuzkbench.field import FR_ZERO, add, element, load, mul, store, sub
+from cuzkbench.field import FR_ZERO, add, fr, load, mul, store, sub
 from cuzkbench.numba_cache import compiled
 from cuzkbench.prover.circuit import CHAIN_ROUNDS, Circuit, Shape
 
@@ -26,7 +25,7 @@ def coefficients() -> np.ndarray:
     """The coefficient table, Montgomery limbs (66 x 4): constants are hashes of their number, nothing up the sleeve."""
     digests = (hashlib.sha256(f"cuzkbench round {number}".encode()).digest() for number in range(CHAIN_ROUNDS))
     values = [1, -1, *(int.from_bytes(digest, "little") for digest in digests)]
-    return np.array([element(value * curve.FR_R % curve.r, 4) for value in values], np.uint64)
+    return np.array([fr(value) for value in values], np.uint64)
 
 
 @compiled

@@ -11,12 +11,11 @@ import numpy as np
 
 from cuzkbench import bls12_381 as curve
 from cuzkbench.device.host_math import reversed_powers
-from cuzkbench.field import FR_ONE, FR_ZERO, Element, add, element, load, mul, power, store, sub
+from cuzkbench.field import FR_INVERSE, FR_ONE, FR_ZERO, Element, add, fr, load, mul, power, store, sub
 from cuzkbench.numba_cache import compiled
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.matrices import accumulate, coefficients, entries
 
-_INVERSE_EXPONENT = element(curve.r - 2, 4)
 _NAMES = ("tau", "alpha", "beta", "gamma", "delta")
 
 
@@ -31,8 +30,8 @@ def _lagrange(values: np.ndarray, tau: Element, root: Element, factor: Element) 
         store(values, index, running)
         running = mul(running, sub(tau, point))
         point = mul(point, root)
-    inverse = power(running, _INVERSE_EXPONENT, FR_ONE)
-    back = power(root, _INVERSE_EXPONENT, FR_ONE)
+    inverse = power(running, FR_INVERSE, FR_ONE)
+    back = power(root, FR_INVERSE, FR_ONE)
     for index in range(values.shape[0] - 1, -1, -1):
         point = mul(point, back)
         store(values, index, mul(mul(point, factor), mul(inverse, load(values, index, FR_ONE))))
@@ -47,10 +46,6 @@ def _combine(
     for index in range(target.shape[0]):
         total = add(mul(beta, load(a, index, FR_ZERO)), mul(alpha, load(b, index, FR_ZERO)))
         store(target, index, mul(add(total, load(c, index, FR_ZERO)), factor))
-
-
-def _fr(value: int) -> Element:
-    return element(value * curve.FR_R % curve.r, 4)
 
 
 def _secrets(seed: int, size: int) -> tuple[int, ...]:
@@ -73,30 +68,30 @@ def key_scalars(circuit: Circuit, seed: int) -> dict[str, tuple[str, np.ndarray]
     tau, alpha, beta, gamma, delta = _secrets(seed, size)
     vanishing = pow(tau, size, curve.r) - 1
     lagrange = np.empty((size, 4), np.uint64)
-    _lagrange(lagrange, _fr(tau), _fr(curve.root_of_unity(circuit.log2_size)), _fr(vanishing * pow(size, -1, curve.r)))
+    _lagrange(lagrange, fr(tau), fr(curve.root_of_unity(circuit.log2_size)), fr(vanishing * pow(size, -1, curve.r)))
     sums = np.zeros((3, circuit.variables, 4), np.uint64)
     for _, _, matrices in entries(circuit):
         for target, (row, column, factor) in zip(sums, matrices, strict=True):
             accumulate(target, column, lagrange, row, factor, coefficients())
     del lagrange
 
-    def combined(start: int, stop: int, divisor: int) -> np.ndarray:
-        target = np.empty((stop - start, 4), np.uint64)
-        parts = (of_matrix[start:stop] for of_matrix in sums)
-        _combine(target, *parts, _fr(alpha), _fr(beta), _fr(pow(divisor, -1, curve.r)))
+    def combined(part: slice, divisor: int) -> np.ndarray:
+        a, b, c = sums[:, part]
+        target = np.empty_like(a)
+        _combine(target, a, b, c, fr(alpha), fr(beta), fr(pow(divisor, -1, curve.r)))
         return target
 
     def singles(*values: int) -> np.ndarray:
-        return np.array([_fr(value) for value in values], np.uint64)
+        return np.array([fr(value) for value in values], np.uint64)
 
     shift = vanishing * pow(delta, -1, curve.r)
     return {
         "h": ("g1", reversed_powers(tau, shift, circuit.log2_size)),
-        "l": ("g1", combined(first_private, circuit.variables, delta)),
+        "l": ("g1", combined(slice(first_private, None), delta)),
         "a": ("g1", sums[0]),
         "b_g1": ("g1", sums[1, : circuit.b_variables]),
         "b_g2": ("g2", sums[1, : circuit.b_variables]),
-        "ic": ("g1", combined(0, first_private, gamma)),
+        "ic": ("g1", combined(slice(first_private), gamma)),
         "singles_g1": ("g1", singles(alpha, beta, delta)),
         "singles_g2": ("g2", singles(beta, gamma, delta)),
     }

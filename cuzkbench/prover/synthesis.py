@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from cuzkbench import bls12_381 as curve
-from cuzkbench.field import FR_ONE, FR_ZERO, add, element, load, mul, rows, store
+from cuzkbench.bls12_381 import fr_from_montgomery
+from cuzkbench.field import FR_ONE, FR_ZERO, add, fr, load, mul, rows, store
 from cuzkbench.numba_cache import compiled, spread
 from cuzkbench.prover.circuit import CHAIN_ROUNDS, Circuit, Shape
 from cuzkbench.prover.matrices import (
@@ -26,8 +26,7 @@ from cuzkbench.prover.matrices import (
     selector_of,
 )
 
-_FR_TWO = element(2 * curve.FR_ONE % curve.r, 4)
-_WORD = (1 << 64) - 1
+_FR_TWO = fr(2)
 
 
 @compiled
@@ -139,9 +138,8 @@ def synthesise(circuit: Circuit, seed: int, partition: int, out: np.ndarray, thr
     """
     vectors, shape = _vectors(circuit, out), circuit.shape
     digest = hashlib.sha512(f"cuzkbench witness {seed} {partition}".encode()).digest()
-    words = [np.uint64(int.from_bytes(digest[8 * index : 8 * index + 8], "little")) for index in range(5)]
-    keys, selectors = tuple(words[:4]), words[4]
-    spread(partial(_hash_chains, vectors, shape, keys, coefficients()), shape.chains, threads)
+    *keys, selectors = np.frombuffer(digest, "<u8")[:5]
+    spread(partial(_hash_chains, vectors, shape, tuple(keys), coefficients()), shape.chains, threads)
     spread(partial(_bits, vectors, shape, selectors), shape.bits, threads)
     _selectors_and_publics(vectors, shape, selectors)
 
@@ -162,7 +160,5 @@ def satisfied(circuit: Circuit, buffer: np.ndarray) -> bool:
 
 def public_inputs(circuit: Circuit, buffer: np.ndarray) -> list[int]:
     """The public inputs of a synthesised partition."""
-    start = circuit.slices()["w"].start + curve.FR_BYTES
-    data = buffer[start : start + curve.FR_BYTES * circuit.public_inputs].tobytes()
-    size = curve.FR_BYTES
-    return [curve.fr_from_montgomery(data[at : at + size]) for at in range(0, len(data), size)]
+    *_, w = _vectors(circuit, buffer)
+    return [fr_from_montgomery(value.tobytes()) for value in w[1 : 1 + circuit.public_inputs]]

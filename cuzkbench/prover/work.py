@@ -98,8 +98,8 @@ class Groth16:
         for name, (group, count) in groth16.msms(self.circuit).items():
             nbytes = device.msm_bytes(group, count)
             results[name] = (device.buffer(nbytes), device.host_buffer(nbytes, Memory.PINNED))
-        vectors = groth16.Slot.of(self.circuit, memory, {name: there for name, (there, _) in results.items()})
-        return Slot(memory, groth16.kernels(device, key, vectors), results)
+        sums = {name: there for name, (there, _) in results.items()}
+        return Slot(memory, groth16.kernels(device, key, self.circuit, memory, sums), results)
 
     def synthesise(self, partition: int, out: np.ndarray, threads: int) -> None:
         """Witness, a, b and c."""

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cuzkbench import bls12_381 as curve
 from cuzkbench.device.kernels.shapes import MsmPlan
-from cuzkbench.field import FP2_ONE, FP_ONE, Element, add, element, from_montgomery, load, mul, power, rows, store, sub
+from cuzkbench.field import INVERSE, ONE, Element, add, from_montgomery, load, mul, power, rows, store, sub
 from cuzkbench.numba_cache import compiled
-
-_ONE = {"g1": FP_ONE, "g2": FP2_ONE}
-_INVERSE = {"g1": element(curve.p - 2, 6), "g2": element(curve.p**2 - 2, 12)}  # Fermat
 
 
 @compiled
@@ -100,25 +96,25 @@ def finish(plan: MsmPlan, result: bytes) -> bytes:
     """The sum as canonical little-endian x, y (G2: c0 before c1), zeros for infinity; raises ValueError by size."""
     if len(result) != plan.result_bytes:
         raise ValueError(f"an MSM result of {len(result)} bytes where {plan.result_bytes} are due")
-    one = _ONE[plan.group]
+    one = ONE[plan.group]
     limbs = len(one)
     given = rows(np.frombuffer(result, np.uint8), limbs)
     points = np.zeros((len(given) + 8, limbs), np.uint64)
     points[: len(given)] = given
     log2_lengths = np.array([length.bit_length() - 1 for length in plan.lengths], np.int64)
-    _horner(points, plan.shared, plan.bits, log2_lengths, one, _INVERSE[plan.group])
+    _horner(points, plan.shared, plan.bits, log2_lengths, one, INVERSE[plan.group])
     return from_montgomery(points[:2].reshape(-1).view(np.uint8), 6).tobytes()
 
 
 def window_bases(base: bytes, group: str, bits: int, windows: int) -> bytes:
     """2^(bits * w) * base for w < windows, affine Montgomery points in and out: the seeds of a fixed-base table."""
-    one, seeds = _ONE[group], [base]
+    one, seeds = ONE[group], [base]
     for _ in range(windows - 1 if any(base) else 0):
         points = np.zeros((8, len(one)), np.uint64)
         points[4:6] = rows(np.frombuffer(seeds[-1], np.uint8), len(one))
         points[6:] = np.array(one, np.uint64)
         for _ in range(bits):
             _double(points, 1, one)
-        _to_affine(points, 1, one, _INVERSE[group])
+        _to_affine(points, 1, one, INVERSE[group])
         seeds.append(points[:2].tobytes())
     return b"".join(seeds if any(base) else [bytes(len(base))] * windows)
