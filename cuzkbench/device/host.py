@@ -7,11 +7,13 @@ to the measured kernel time, so that their ratios are those of a production prov
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -59,20 +61,6 @@ class HostArray:
         return HostArray(self.array[offset : offset + nbytes])
 
 
-@dataclass(frozen=True)
-class Emulation:
-    """What the link and the CPU stages were scaled to; rates in bytes a nanosecond."""
-
-    kernel_ns: int
-    partition_bytes: int
-    loaded: bool
-    shares: dict[str, float] = field(default_factory=dict)
-
-    def rate(self, memory: Memory) -> float:
-        """The rate of a copy from or to a kind of memory."""
-        return self.partition_bytes / (self.shares[memory.value] * self.kernel_ns)
-
-
 class HostDevice:
     """The host in a GPU's place. `math` holds the arithmetic (device/host_math.py)."""
 
@@ -85,8 +73,8 @@ class HostDevice:
     def __init__(self, gpu: int = 0, labels: tuple[str, ...] = (LABEL,), math: Any = None) -> None:
         self.gpu, self.labels = gpu, labels
         self._math = math or import_module("cuzkbench.device.host_math")
-        self._emulation: Emulation | None = None
-        self._engines = Engines(f"gpu {gpu}")
+        self._emulation: dict[str, Any] = {}  # what `calibrate` gave
+        self._engines, self._stream_numbers = Engines(f"gpu {gpu}"), itertools.count()
 
     def describe(self) -> dict[str, Any]:
         """The header's facts: name and memory."""
@@ -133,7 +121,7 @@ class HostDevice:
 
     def stream(self) -> HostStream:
         """A new stream."""
-        return self._engines.stream()
+        return HostStream(next(self._stream_numbers), self._engines)
 
     def sequence(
         self, stream: HostStream, steps: list[Callable[[HostStream], None]], *, timed: bool, kernels: bool = False
@@ -152,7 +140,7 @@ class HostDevice:
     def _copy(self, stream: HostStream, lane: Lane, target: np.ndarray, source: np.ndarray, memory: Memory) -> None:
         if source.nbytes > target.nbytes:
             raise ValueError(f"{source.nbytes} bytes into a buffer of {target.nbytes}")
-        rate = self._emulation.rate(memory) if self._emulation else 0.0
+        rate = self._rate(memory) if self._emulation else 0.0
         stream.run(lane, lane.value, f"{source.nbytes} bytes", lambda: _paced_copy(target, source, rate))
 
     # -- kernels
@@ -161,26 +149,27 @@ class HostDevice:
         self, stream: HostStream, values: HostArray, log2_size: int, *, inverse: bool = False, coset: bool = False
     ) -> None:
         """See `base.Device.ntt`."""
-        work = self._math.ntt
-        stream.run(
-            Lane.COMPUTE, "ntt", f"2^{log2_size}", lambda: work(values.array, log2_size, inverse=inverse, coset=coset)
-        )
+        work = partial(self._math.ntt, values.array, log2_size, inverse=inverse, coset=coset)
+        stream.run(Lane.COMPUTE, "ntt", f"2^{log2_size}", work)
 
     def ntt_to_reversed(self, stream: HostStream, values: HostArray, log2_size: int) -> None:
         """Forward from natural-order coefficients to bit-reversed values, in place."""
-        work = self._math.ntt_to_reversed
-        stream.run(Lane.COMPUTE, "ntt to reversed", f"2^{log2_size}", lambda: work(values.array, log2_size))
+        work = partial(self._math.ntt_to_reversed, values.array, log2_size)
+        stream.run(Lane.COMPUTE, "ntt to reversed", f"2^{log2_size}", work)
 
     def quotient(self, stream: HostStream, a: HostArray, b: HostArray, c: HostArray, log2_size: int) -> None:
         """See `base.Device.quotient`."""
-        work = self._math.quotient
-        stream.run(Lane.COMPUTE, "quotient", f"2^{log2_size}", lambda: work(a.array, b.array, c.array, log2_size))
+        work = partial(self._math.quotient, a.array, b.array, c.array, log2_size)
+        stream.run(Lane.COMPUTE, "quotient", f"2^{log2_size}", work)
 
     def load_key(self, key: Any) -> SimpleNamespace:
         """The five queries with their points parsed: 4 µs a point in G1."""
-        arrays = {name: np.ascontiguousarray(getattr(key, name)).reshape(-1).view(np.uint8) for name in _QUERIES}
-        points = {name: self._math.points(group, arrays[name]) for name, group in _QUERIES.items()}
-        return SimpleNamespace(**{name: HostArray(arrays[name], points[name]) for name in _QUERIES})
+
+        def parsed(name: str, group: str) -> HostArray:
+            bases = np.ascontiguousarray(getattr(key, name)).reshape(-1).view(np.uint8)
+            return HostArray(bases, self._math.points(group, bases))
+
+        return SimpleNamespace(**{name: parsed(name, group) for name, group in _QUERIES.items()})
 
     def msm_bytes(self, group: str, count: int) -> int:
         """One affine point."""
@@ -210,30 +199,34 @@ class HostDevice:
 
     def calibrate(self, measures: Sequence[Callable[[], int]], nbytes: int, loaded: bool) -> dict[str, Any]:
         """Median of three runs of one worker's kernels; the rates and the stages' lengths follow from it."""
-        kernel_ns = round(statistics.median(measures[0]() for _ in range(CALIBRATIONS)))
-        pinned = dict.fromkeys((Memory.PINNED.value, Memory.REGISTERED.value, Memory.STAGED.value), PINNED_SHARE)
-        shares = pinned | {Memory.PAGEABLE.value: PAGEABLE_SHARE[loaded]}
-        self._emulation = Emulation(kernel_ns, nbytes, loaded, shares)
-        return {
-            "kernel_ns": kernel_ns,
+        shares = {memory.value: PINNED_SHARE for memory in (Memory.PINNED, Memory.REGISTERED, Memory.STAGED)}
+        shares[Memory.PAGEABLE.value] = PAGEABLE_SHARE[loaded]
+        self._emulation = {
+            "kernel_ns": round(statistics.median(measures[0]() for _ in range(CALIBRATIONS))),
             "partition_bytes": nbytes,
             "loaded": loaded,
             "transfer_shares": shares,
             "cpu_shares": CPU_SHARES,
         }
+        return self._emulation
+
+    def _rate(self, memory: Memory) -> float:
+        """Bytes a nanosecond of a copy from or to a kind of memory."""
+        scaled = self._emulation
+        return float(scaled["partition_bytes"] / (scaled["transfer_shares"][memory.value] * scaled["kernel_ns"]))
 
     def emulated_ns(self, stage: str, nbytes: int = 0) -> int:
         """The stage's share of the kernel time; for "stage", that of nbytes of a partition."""
-        if self._emulation is None or stage not in CPU_SHARES:
+        if not self._emulation or stage not in CPU_SHARES:
             return 0
-        part = nbytes / self._emulation.partition_bytes if nbytes else 1.0
-        return round(CPU_SHARES[stage] * part * self._emulation.kernel_ns)
+        part = nbytes / self._emulation["partition_bytes"] if nbytes else 1.0
+        return round(CPU_SHARES[stage] * part * self._emulation["kernel_ns"])
 
     def line_rate(self) -> dict[str, float]:
         """The emulated pinned rate, alike both ways, idle and loaded; raises RuntimeError before `calibrate`."""
-        if self._emulation is None:
+        if not self._emulation:
             raise RuntimeError("line_rate before calibrate")
-        return dict.fromkeys(("H2D", "D2H"), self._emulation.rate(Memory.PINNED))
+        return dict.fromkeys(("H2D", "D2H"), self._rate(Memory.PINNED))
 
     def driver(self) -> None:
         """None here."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
 from queue import SimpleQueue
 
 from cuzkbench.events import DeviceError, Lane
@@ -17,134 +16,93 @@ class HostEvent:
     follows: a row between two events holds the wait for an engine that works for another stream.
     """
 
-    def __init__(self, stream: HostStream) -> None:
-        self._stream = stream
-        self.passed = False
-        self.stamp_ns = 0
+    def __init__(self) -> None:
+        self.stamp: Future[int] = Future()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the stream has passed it."""
+        return self.stamp.done()
 
     def synchronize(self) -> None:
         """Block until the stream has passed the event."""
-        self._stream.wait_for(lambda: self.passed)
+        self.stamp.result()
 
     def time_ns(self) -> int:
-        """When the stream passed it."""
-        self.synchronize()
-        return self.stamp_ns
+        """When the stream passed it; waits for that."""
+        return self.stamp.result()
 
 
-@dataclass(frozen=True)
-class _Operation:
-    lane: Lane
-    call: str
-    shape: str
-    run: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Wait:
-    event: HostEvent
+GoOn = Callable[[int | None], None]  # lets the stream go on; with the end of an operation, which may close a row
 
 
 class HostStream:
-    """An ordered queue of work. All streams of a device share one condition, which guards their queues."""
+    """An ordered queue of work: each item begins when the one before it is done. One thread queues."""
 
-    def __init__(self, number: int, engines: dict[Lane, Engine], changed: threading.Condition) -> None:
+    def __init__(self, number: int, engines: Engines) -> None:
         self.number = number
-        self._engines, self._changed = engines, changed
-        self._pending: deque[_Operation | _Wait | HostEvent] = deque()
-        self._busy = False
-        self._closes = False  # the next event stands directly behind an operation and takes its end as stamp
-        self._ended_ns = 0
+        self._engines = engines
+        self._last: Future[int | None] = Future()
+        self._last.set_result(None)
         self._error: DeviceError | None = None
-        self._followers: list[HostStream] = []  # streams that wait for an event of this one
 
     def record(self) -> HostEvent:
-        """An event after everything queued so far."""
-        event = HostEvent(self)
-        self._queue(event)
+        """An event after everything queued so far; directly behind an operation it takes that one's end as stamp."""
+        event = HostEvent()
+
+        def reach(ended_ns: int | None, go_on: GoOn) -> None:
+            event.stamp.set_result(ended_ns or time.perf_counter_ns())
+            go_on(None)
+
+        self._queue(reach)
         return event
 
     def wait(self, event: HostEvent) -> None:
         """Hold later work of this stream until the event has passed."""
-        self._queue(_Wait(event))
+        self._queue(lambda _, go_on: event.stamp.add_done_callback(lambda _: go_on(None)))
 
     def synchronize(self) -> None:
         """Block until all queued work is done; raises the DeviceError of the first operation that failed, once."""
-        self.wait_for(lambda: not self._pending and not self._busy)
+        self._last.result()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def run(self, lane: Lane, call: str, shape: str, work: Callable[[], None]) -> None:
-        """Queue an operation for the engine of a lane."""
-        self._queue(_Operation(lane, call, shape, work))
+        """Queue an operation for the engine of a lane; after a failure, the stream's later ones are skipped."""
 
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Block until a condition on this device's streams holds."""
-        with self._changed:
-            self._changed.wait_for(condition)
+        def operate(go_on: GoOn) -> None:
+            if self._error is None:
+                try:
+                    work()
+                except Exception as error:  # the stream's owner gets it from `synchronize`
+                    self._error = DeviceError(call, shape, f"{type(error).__name__}: {error}")
+            go_on(time.perf_counter_ns())
 
-    def work(self, operation: _Operation) -> None:
-        """Do the operation, called by its engine; after a failure, the stream's later ones are skipped."""
-        if self._error is None:
-            try:
-                operation.run()
-            except Exception as error:  # the stream's owner gets it from `synchronize`
-                self._error = DeviceError(operation.call, operation.shape, f"{type(error).__name__}: {error}")
-        with self._changed:
-            self._busy, self._closes, self._ended_ns = False, True, time.perf_counter_ns()
-            self._advance(self._ended_ns)
+        self._queue(lambda _, go_on: self._engines.put(lane, lambda: operate(go_on)))
 
-    def _queue(self, item: _Operation | _Wait | HostEvent) -> None:
-        with self._changed:
-            self._pending.append(item)
-            self._advance(time.perf_counter_ns())
-
-    def _advance(self, now_ns: int) -> None:
-        while self._pending and not self._busy:
-            item = self._pending[0]
-            if isinstance(item, _Wait):
-                if not item.event.passed:
-                    item.event._stream._followers.append(self)
-                    break
-                self._closes = False
-            elif isinstance(item, HostEvent):
-                item.passed, item.stamp_ns = True, self._ended_ns if self._closes else now_ns
-                self._closes = False
-            else:
-                self._busy = True
-                self._engines[item.lane].put((self, item))
-            self._pending.popleft()
-        followers, self._followers = self._followers, []
-        for stream in followers:
-            stream._advance(now_ns)
-        self._changed.notify_all()
-
-
-Engine = SimpleQueue["tuple[HostStream, _Operation] | None"]
+    def _queue(self, item: Callable[[int | None, GoOn], None]) -> None:
+        before, done = self._last, Future[int | None]()
+        self._last = done
+        before.add_done_callback(lambda ended: item(ended.result(), done.set_result))
 
 
 class Engines:
     """One thread that computes and one that copies each way; `cpu_ns` is what each one's operations used so far."""
 
     def __init__(self, name: str) -> None:
-        self._queues: dict[Lane, Engine] = {
-            lane: SimpleQueue() for lane in (Lane.COMPUTE, Lane.COPY_H2D, Lane.COPY_D2H)
-        }
-        self.cpu_ns = dict.fromkeys(self._queues, 0)
-        self._changed = threading.Condition()
-        self._streams = 0
+        lanes = (Lane.COMPUTE, Lane.COPY_H2D, Lane.COPY_D2H)
+        self._queues: dict[Lane, SimpleQueue[Callable[[], None] | None]] = {lane: SimpleQueue() for lane in lanes}
+        self.cpu_ns = dict.fromkeys(lanes, 0)
         self._threads = [
-            threading.Thread(target=self._work, args=(lane,), name=f"{name} {lane}", daemon=True)
-            for lane in self._queues
+            threading.Thread(target=self._work, args=(lane,), name=f"{name} {lane}", daemon=True) for lane in lanes
         ]
         for thread in self._threads:
             thread.start()
 
-    def stream(self) -> HostStream:
-        """A new stream of these engines."""
-        self._streams += 1
-        return HostStream(self._streams - 1, self._queues, self._changed)
+    def put(self, lane: Lane, operation: Callable[[], None]) -> None:
+        """Have an operation done by a lane's thread."""
+        self._queues[lane].put(operation)
 
     def close(self) -> None:
         """End the threads after what is queued."""
@@ -154,10 +112,9 @@ class Engines:
             thread.join()
 
     def _work(self, lane: Lane) -> None:
-        while (item := self._queues[lane].get()) is not None:
-            stream, operation = item
+        while (operation := self._queues[lane].get()) is not None:
             start_ns = time.thread_time_ns()
-            stream.work(operation)
+            operation()
             self.cpu_ns[lane] += time.thread_time_ns() - start_ns
 
 
