@@ -32,10 +32,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [  # module, text, what takes its pla
     ("metrics", "3.6e12", "3.6e9", "metrics"),  # units
     ("metrics", "size / spent)", "size / spent * 1.024)", "metrics"),
     ("gaps", "end - start <= SHORT_NS", "end - start < SHORT_NS", "gaps"),
-    ("gaps", "size + shared", "size", "gaps"),  # a rule left out
+    ("gaps", "size + np.where(beside < 1, 0, beside)", "size", "gaps"),  # a rule left out
     ("gaps", "            self._waiting_for_the_lock()\n", "", "gaps"),
-    ("gaps", "self.claim(waiting, since, until, GapCause.ALLOCATION, Reason.BUFFER)", "pass", "gaps"),
-    ("gaps", "moment = over[gap[rows]] - waited[hold]", "moment = self.end[gap[rows]] - waited[hold]", "gaps"),
+    ("gaps", "self.during(who, steps.owned(early)) >= 0", "who < -1", "gaps"),
+    ("gaps", "moment = over[pieces.gap]", "moment = idle.end[pieces.gap]", "gaps"),
     ("intervals", "starts[1:] > reach[:-1]", "starts[1:] >= reach[:-1]", "intervals"),
     ("replay", "if row[3] == gpu]", "]", "replay"),
     ("life", "lead = np.maximum(0, self.kernels[0] - begin)", "lead = np.zeros(self.count, np.int64)", "replay"),

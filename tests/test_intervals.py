@@ -166,19 +166,6 @@ def test_latest_vs_the_row_that_ends_last_at_every_nanosecond(rows):
     assert list(zip(owned.group, owned.start, strict=True)) == sorted(zip(owned.group, owned.start, strict=True))
 
 
-@given(grouped, grouped)
-def test_pairs_within_vs_all_pairs(rows, other):
-    owned = intervals.latest(columns(other, 0), columns(other, 1), columns(other, 2))
-    found = list(zip(*intervals.pairs_within(columns(rows, 0), columns(rows, 1), columns(rows, 2), owned), strict=True))
-    expected = [
-        (i, j)
-        for i, (group, start, end, _) in enumerate(rows)
-        for j in range(len(owned.start))
-        if owned.group[j] == group and max(start, owned.start[j]) < min(end, owned.end[j])
-    ]
-    assert found == expected
-
-
 @given(grouped, st.lists(instant, max_size=6))
 def test_amount_before_vs_sum_over_rows(rows, at):
     full = [(start, end, amount) for _, start, end, amount in rows if end > start]
@@ -190,9 +177,16 @@ def test_amount_before_vs_sum_over_rows(rows, at):
 
 
 @given(grouped, st.lists(st.tuples(st.integers(0, 3), instant), max_size=6))
-def test_last_before_vs_a_search_through_all(rows, asked):
-    merged = intervals.merge(columns(rows, 0), columns(rows, 1), columns(rows, 2))
-    found = intervals.last_before(columns(asked, 0), columns(asked, 1), merged)
+def test_last_begun_vs_a_search_through_all(rows, asked):
+    owned = intervals.latest(columns(rows, 0), columns(rows, 1), columns(rows, 2))
+    found = intervals.last_begun(columns(asked, 0), columns(asked, 1), owned)
     for (group, at), index in zip(asked, found.tolist(), strict=True):
-        earlier = [i for i in range(len(merged.start)) if merged.group[i] == group and merged.start[i] < at]
+        earlier = [i for i in range(len(owned.start)) if owned.group[i] == group and owned.start[i] <= at]
         assert index == max(earlier, default=-1)
+
+
+@pytest.mark.parametrize("base", [0, 1_700_000_000_000_000_000, -(2**61)])
+def test_last_begun_holds_at_epoch_sized_times_and_group_numbers(base):
+    owned = intervals.latest([2**21, 2**21, 3], [base, base + 5, base + 1], [base + 2, base + 9, base + 4])
+    asked = [base + 5, base + 1, base, base + 4]
+    assert intervals.last_begun([2**21, 3, 3, 2**21], asked, owned).tolist() == [2, 0, -1, 1]

@@ -1,45 +1,29 @@
 """Why the GPU waited: every idle nanosecond of the window gets exactly one cause.
 
 The question is what the partition whose kernel ends a gap was doing then; the first rule that holds wins (COLUMNS.md
-lists the rules). All rules of one GPU work on one time axis: each claims stretches of what no earlier rule has
-claimed, so the causes sum to the idle time whatever the log holds.
+lists the rules). Idle time is cut wherever an answer could change, and each rule claims pieces that no earlier rule
+has claimed, so the causes sum to the idle time whatever the log holds.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis import intervals, rates
-from cuzkbench.analysis.reasons import Causes, Reason, Steps, sentences
-from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, Rows, Table, once, window
+from cuzkbench.analysis.intervals import Owned
+from cuzkbench.analysis.reasons import EARLY, Pieces, Reason, Steps, sentences
+from cuzkbench.analysis.rows import CODE, COPIES, KIND, NEVER, ON_WORKER, Rows, Table, once, window
 from cuzkbench.events import GapCause, Memory, Phase
 from cuzkbench.logs.foreign import LAUNCH
 from cuzkbench.logs.log import Log
 
 MERGE_NS = 100_000  # rows of one partition, phase and memory kind that are less apart are one
 SHORT_NS = 100_000  # a stretch up to this long without a cause is launch and synchronisation latency
-_NEVER = np.iinfo(np.int64).max
 _CAUSES, _REASONS = list(GapCause), list(Reason)
 _STEPS = (Phase.ALLOC, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.PREP, Phase.STAGE, *COPIES, Phase.FINISH)
 _OFF_GPU = (Phase.SYNTHESIS, Phase.QUEUE, Phase.ALLOC, Phase.HOST_SYNC)  # rows without a gpu that concern every gpu
-_EARLY = 1  # `kind` of an ALLOC row of a partition that no worker has picked up
 _DIRECT = (Memory.PINNED, Memory.REGISTERED, Memory.STAGED)
-
-
-class _Pieces(NamedTuple):
-    """Stretches with one cause each: times, the gap, the step and the other partition that explain it."""
-
-    start: np.ndarray
-    end: np.ndarray
-    gap: np.ndarray
-    cause: np.ndarray
-    reason: np.ndarray
-    step: np.ndarray
-    other: np.ndarray
 
 
 @once
@@ -51,12 +35,18 @@ def gaps(
     Raises ValueError for a line rate (GB/s) that is not above 0.
     """
     table = Table.of(log)
-    low, high = (-_NEVER if start_ns is None else start_ns), (_NEVER if end_ns is None else end_ns)
+    low, high = (-NEVER if start_ns is None else start_ns), (NEVER if end_ns is None else end_ns)
     frames = [_Gpu(log, table, gpu, line_rate).attribute().frame(low, high) for gpu in table.gpus]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
 
 
 _COLUMNS = ["gpu", "start_ns", "end_ns", "cause", "job", "partition", "worker", "why"]
+
+
+def idle_by_cause(idle: pd.DataFrame) -> dict[str, int]:
+    """Nanoseconds by cause of some rows of `gaps`, most first."""
+    length = (idle["end_ns"] - idle["start_ns"]).groupby(idle["cause"].astype(str)).sum()
+    return {str(cause): int(ns) for cause, ns in length.sort_values(ascending=False, kind="stable").items()}
 
 
 class _Gpu:
@@ -65,200 +55,166 @@ class _Gpu:
     def __init__(self, log: Log, table: Table, gpu: int, line_rate: float | None) -> None:
         self.log, self.table, self.gpu = log, table, gpu
         every = table.rows
-        rows = every.take((every.gpu == gpu) | (every.gpu < 0) & every.among(_OFF_GPU))
-        self.rows = rows.take(rows.end > rows.start)
+        here = (every.gpu == gpu) | (every.gpu < 0) & every.among(_OFF_GPU)
+        self.rows = every.take(here & (every.end > every.start))
         self.rates = {way: rates.line_rate(log, self.rows, way, line_rate) for way in COPIES}
-        kernels = self.rows.of(Phase.KERNEL)
-        idle = intervals.gaps(kernels.union(), *window(kernels))
+        self.steps = _steps(self.rows)
+        self.alone, self.shared = self._fair_ends()
+        kernels = self.kernels = self.rows.of(Phase.KERNEL)
+        self.idle = intervals.gaps(kernels.union(), *window(kernels))
         # whose kernel ends a gap: of several the known, then the lowest partition and worker
         order = np.lexsort((kernels.worker, kernels.who, kernels.who < 0, kernels.start))
-        ender = order[np.searchsorted(kernels.start[order], idle.end, side="left")]
-        self.start, self.end = idle
-        self.who, self.worker = kernels.who[ender], kernels.worker[ender].astype(np.int64)
-        self.known, self.unknown = np.flatnonzero(self.who >= 0), np.flatnonzero(self.who < 0)
-        self.steps = _steps(self.rows)
-        self.free = idle
-        self.claimed: list[_Pieces] = []
+        ender = order[np.searchsorted(kernels.start[order], self.idle.end, side="left")]
+        self.ender, none = kernels.who[ender], np.full(len(ender), -1)
+        worker = kernels.worker[ender].astype(np.int64)
+        self.pieces = Pieces(*self.idle, np.arange(len(ender)), self.ender, worker, none, none, none, none)
+
+    def _fair_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """When each copy would have ended at line rate, alone and beside the bytes that others moved meanwhile."""
+        steps = self.steps
+        alone, shared = steps.start.copy(), steps.start.copy()
+        for way in COPIES:
+            mine = steps.mask(way)
+            strangers = self.rows.take(self.rows.among([way]) & (self.rows.who < 0))
+            rows = [
+                np.concatenate((getattr(steps, name)[mine], getattr(strangers, name)))
+                for name in ("start", "end", "bytes")
+            ]
+            size = steps.bytes[mine]
+            beside = intervals.amount_before(steps.end[mine], *rows)
+            beside -= intervals.amount_before(steps.start[mine], *rows) + size
+            alone[mine] += self.rates[way].ns(size)
+            shared[mine] += self.rates[way].ns(size + np.where(beside < 1, 0, beside))  # less than a byte is rounding
+        return alone, shared
+
+    def cut(self, *edges: np.ndarray) -> None:
+        """Divide the pieces at those of these instants that lie within one."""
+        pieces, at = self.pieces, np.concatenate(edges)
+        holder = np.minimum(np.searchsorted(pieces.end, at, side="right"), len(pieces.end) - 1)
+        inside = (pieces.start[holder] < at) & (at < pieces.end[holder])
+        start = np.sort(np.concatenate((pieces.start, at[inside])))
+        start = start[np.append(True, start[1:] > start[:-1])]
+        source = np.searchsorted(pieces.end, start, side="right")
+        end = np.minimum(np.append(start[1:], NEVER), pieces.end[source])
+        self.pieces = Pieces(*(column[source] for column in pieces))._replace(start=start, end=end)
 
     def claim(
         self,
-        gap: np.ndarray,
-        start: np.ndarray,
-        end: np.ndarray,
+        which: np.ndarray,
         cause: GapCause,
         reason: Reason,
         step: np.ndarray | int = -1,
         other: np.ndarray | int = -1,
     ) -> None:
-        """Give a cause to what is still free of these stretches, which are disjoint and each within its gap."""
-        rows, at = intervals.pairs(start, end, self.free)
-        if len(rows) == 0:
-            return
-        starts, ends = np.maximum(start[rows], self.free.start[at]), np.minimum(end[rows], self.free.end[at])
-        causes, reasons = (np.full(len(rows), code) for code in (_CAUSES.index(cause), _REASONS.index(reason)))
-        steps, others = (np.broadcast_to(value, len(start))[rows] for value in (step, other))
-        self.claimed.append(_Pieces(starts, ends, gap[rows], causes, reasons, steps, others))
-        self.free = intervals.difference(self.free, intervals.union(starts, ends))
+        """Give a cause to those of these pieces that have none."""
+        mine = np.flatnonzero(which & (self.pieces.cause < 0))
+        values = _CAUSES.index(cause), _REASONS.index(reason), step, other
+        for column, value in zip(self.pieces[-4:], values, strict=True):
+            column[mine] = np.broadcast_to(value, len(which))[mine]
 
-    def inside(self, gap: np.ndarray, group: np.ndarray, other: Any) -> tuple[np.ndarray, ...]:
-        """What a group did within each gap: gap, start, end and index into `other`."""
-        rows, at = intervals.pairs_within(group, self.start[gap], self.end[gap], other)
-        start = np.maximum(self.start[gap][rows], other.start[at])
-        return gap[rows], start, np.minimum(self.end[gap][rows], other.end[at]), at
+    def during(self, group: np.ndarray, other: Owned, asked: np.ndarray | bool = True) -> np.ndarray:
+        """The row behind what each piece's group did throughout it, of pieces without a cause; -1 for nothing."""
+        found = np.full(len(group), -1)
+        mine = np.flatnonzero(asked & (group >= 0) & (self.pieces.cause < 0))
+        start = self.pieces.start[mine]
+        at = intervals.last_begun(group[mine], start, other)
+        found[mine] = np.where(_at(other.end, at, -NEVER) > start, _at(other.row, at), -1)
+        return found
 
     def attribute(self) -> _Gpu:
         """Apply the rules in order."""
-        if len(self.known):
+        if len(self.pieces.start):
+            copies = self.steps.mask(*COPIES)
+            self.cut(self.steps.start, self.steps.end, self.alone[copies], self.shared[copies])
             self._before_pickup()
             self._waiting_for_the_lock()
             self._own_stages()
-        if len(self.unknown):
             self._without_partition()
-        self._left_over()
+            self._left_over()
         return self
 
     def _before_pickup(self) -> None:
         """Rules 1 and 2. Without rows of synthesis or pick-up only a worker that is seen busy explains a stretch."""
-        gap, steps, count = self.known, self.steps, len(self.table.partitions)
-        who, start, end = self.who[gap], self.start[gap], self.end[gap]
-        ready = _last(self.rows.of(Phase.SYNTHESIS), count)
-        ready = np.where(ready > -_NEVER, ready, -_last(_turned(self.rows.of(Phase.QUEUE)), count))
-        synthesised = np.abs(ready) < _NEVER
-        ready = np.where(synthesised, ready, -_NEVER)
-        early = steps.mask(Phase.ALLOC) & ((steps.kind == _EARLY) | (steps.start < ready[steps.who]))
-        buffers = intervals.merge(steps.who[early], steps.start[early], steps.end[early])
-        waiting, since, until, _ = self.inside(gap, who, buffers)
-        self.claim(waiting, since, until, GapCause.ALLOCATION, Reason.BUFFER)
-        self.claim(gap, start, np.minimum(end, ready[who]), GapCause.SYNTHESIS_STARVED, Reason.SYNTHESIS)
+        rows, steps, count = self.rows, self.steps, len(self.table.partitions) + 1  # the last one: not known
+        queue, ready = rows.of(Phase.QUEUE), rows.of(Phase.SYNTHESIS).last(count)
+        ready = np.where(ready > -NEVER, ready, queue.first(count))
+        ready = np.where(ready < NEVER, ready, -NEVER)
+        on_worker = rows.among(ON_WORKER) & (rows.worker >= 0) & (rows.who >= 0)
+        taken = queue.last(count)
+        begun = rows.take(on_worker & ~rows.among([Phase.KERNEL])).first(count)
+        taken = np.where(taken > -NEVER, taken, begun)
+        certain = (ready > -NEVER) & (taken < NEVER)  # a kernel alone does not show when its partition was picked up
+        taken = np.where(taken < NEVER, taken, self.kernels.take(self.kernels.worker >= 0).first(count))
+        busy = rows.take(on_worker & (not certain[self.pieces.who].all()))  # asked for only then
+        self.cut(ready, taken, busy.start, busy.end)
 
-        taken = _last(self.rows.of(Phase.QUEUE), count)
-        on_worker = self.rows.take(self.rows.among(ON_WORKER) & (self.rows.worker >= 0) & (self.rows.who >= 0))
-        begun = -_last(_turned(on_worker.take(~on_worker.among([Phase.KERNEL]))), count)
-        taken = np.where(taken > -_NEVER, taken, begun)
-        picked = taken < _NEVER  # a kernel alone does not show when its partition was picked up
-        taken = np.where(picked, taken, -_last(_turned(on_worker), count))
-        until = np.minimum(end, taken[who])
-        worker = self.worker[gap]
+        start, who, worker = self.pieces.start, self.pieces.who, self.pieces.worker
+        early = steps.mask(Phase.ALLOC) & ((steps.kind == EARLY) | (steps.start < ready[steps.who]))
+        self.claim(self.during(who, steps.owned(early)) >= 0, GapCause.ALLOCATION, Reason.BUFFER)
+        self.claim(start < ready[who], GapCause.SYNTHESIS_STARVED, Reason.SYNTHESIS)
+        waiting = (who >= 0) & (start < taken[who])
         finishing = steps.mask(Phase.FINISH) & (steps.worker >= 0)
-        finish = intervals.latest(steps.worker[finishing], steps.start[finishing], steps.end[finishing])
-        at = intervals.pairs_within(worker, start, until, finish)
-        self._busy(at, gap, start, until, finish, GapCause.CPU_FINISH, Reason.FINISH, steps.who[finishing][finish.row])
-        certain = synthesised[who] & picked[who]
-        self.claim(gap[certain], start[certain], until[certain], GapCause.WORKERS_BUSY, Reason.QUEUED)
-        unsure = ~certain
-        if unsure.any():
-            busy = intervals.latest(on_worker.worker, on_worker.start, on_worker.end)
-            few = gap[unsure], start[unsure], until[unsure]
-            at = intervals.pairs_within(worker[unsure], *few[1:], busy)
-            self._busy(at, *few, busy, GapCause.WORKERS_BUSY, Reason.BUSY, on_worker.who[busy.row])
-
-    def _busy(
-        self,
-        at: tuple[np.ndarray, np.ndarray],
-        gap: np.ndarray,
-        start: np.ndarray,
-        until: np.ndarray,
-        busy: Any,
-        cause: GapCause,
-        reason: Reason,
-        other: np.ndarray,
-    ) -> None:
-        rows, index = at
-        starts, ends = np.maximum(start[rows], busy.start[index]), np.minimum(until[rows], busy.end[index])
-        self.claim(gap[rows], starts, ends, cause, reason, other=other[index])
+        finish = self.during(worker, steps.owned(finishing, steps.worker), waiting)
+        self.claim(finish >= 0, GapCause.CPU_FINISH, Reason.FINISH, other=_at(steps.who, finish))
+        self.claim(waiting & certain[who], GapCause.WORKERS_BUSY, Reason.QUEUED)
+        row = self.during(worker, intervals.latest(busy.worker, busy.start, busy.end), waiting)
+        self.claim(row >= 0, GapCause.WORKERS_BUSY, Reason.BUSY, other=_at(busy.who, row))
 
     def _waiting_for_the_lock(self) -> None:
         """Rule 3: what the holder does while the partition waits."""
-        waits, holds = self.steps.of(Phase.LOCK_WAIT), self.steps.of(Phase.LOCK_HOLD)
-        gap, start, end, _ = self.inside(self.known, self.who[self.known], waits)
-        holders = intervals.latest(np.zeros(len(holds.start)), holds.start, holds.end)
-        rows, at = intervals.pairs_within(np.zeros(len(gap)), start, end, holders)
-        other = holds.group[holders.row[at]]
-        rows, at, other = (values[other != self.who[gap[rows]]] for values in (rows, at, other))
-        held = gap[rows], np.maximum(start[rows], holders.start[at]), np.minimum(end[rows], holders.end[at])
-        rows, at = intervals.pairs_within(other, *held[1:], self.steps.timeline)
-        timeline, by = self.steps.timeline, other[rows]
-        starts, ends = np.maximum(held[1][rows], timeline.start[at]), np.minimum(held[2][rows], timeline.end[at])
-        self._locked(held[0][rows], starts, ends, timeline.row[at], Reason.LOCK, by)
-        self.claim(held[0], held[1], held[2], GapCause.LOCKED_OTHER, Reason.LOCK, other=other)
-        self.claim(gap, start, end, GapCause.LOCKED_OTHER, Reason.NOBODY)
+        steps, who = self.steps, self.pieces.who
+        waits = self.during(who, steps.owned(steps.mask(Phase.LOCK_WAIT))) >= 0
+        holder = self.during(np.zeros_like(who), steps.owned(steps.mask(Phase.LOCK_HOLD), 0), waits)
+        other = _at(steps.who, holder)
+        held = (holder >= 0) & (other != who)
+        self._locked(self.during(other, steps.timeline, held), Reason.LOCK, other)
+        self.claim(held, GapCause.LOCKED_OTHER, Reason.LOCK, other=other)
+        self.claim(waits, GapCause.LOCKED_OTHER, Reason.NOBODY)
 
-    def _locked(
-        self, gap: np.ndarray, start: np.ndarray, end: np.ndarray, step: np.ndarray, reason: Reason, other: Any = -1
-    ) -> None:
+    def _locked(self, step: np.ndarray, reason: Reason, other: np.ndarray | int = -1) -> None:
         """The lock over a CPU stage, over a copy within its line-rate time, over a copy beyond it."""
-        steps, by = self.steps, np.broadcast_to(other, len(gap))
-        copy = np.isin(steps.phase[step], [CODE[way] for way in COPIES])
-        sized = copy & (steps.bytes[step] > 0)
-        fair = steps.start[step] + self._line_ns(step, steps.bytes[step])
-        for mask, low, high, cause in (
-            (~copy, start, end, GapCause.LOCKED_CPU),
-            (sized, start, np.minimum(end, fair), GapCause.LOCKED_TRANSFER),
-            (sized, np.maximum(start, fair), end, GapCause.LOCKED_SLOW_TRANSFER),
-        ):
-            self.claim(gap[mask], low[mask], high[mask], cause, reason, step[mask], by[mask])
+        copies, fair = self._copies(step), self.pieces.start < _at(self.alone, step)
+        sized = copies & (_at(self.steps.bytes, step) > 0)
+        self.claim((step >= 0) & ~copies, GapCause.LOCKED_CPU, reason, step, other)
+        self.claim(sized & fair, GapCause.LOCKED_TRANSFER, reason, step, other)
+        self.claim(sized & ~fair, GapCause.LOCKED_SLOW_TRANSFER, reason, step, other)
 
-    def _line_ns(self, step: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Nanoseconds that so many bytes take at line rate in the direction of the step."""
-        down = self.steps.phase[step] == CODE[Phase.D2H]
-        return np.where(down, self.rates[Phase.D2H].ns(size), self.rates[Phase.H2D].ns(size))
+    def _copies(self, step: np.ndarray) -> np.ndarray:
+        return np.isin(_at(self.steps.phase, step), [CODE[way] for way in COPIES])
 
     def _own_stages(self) -> None:
         """Rules 4 to 6: inside its own hold as far as the wait for it cost time, else the stage itself."""
-        steps, timeline = self.steps, self.steps.timeline
-        gap, start, end, at = self.inside(self.known, self.who[self.known], timeline)
-        before = steps.phase[timeline.row[at]] != CODE[Phase.FINISH]
-        gap, start, end, step = (values[before] for values in (gap, start, end, timeline.row[at]))
-
+        steps, idle = self.steps, self.idle
         # rule 4: past the moment at which everything before the kernel would have been over without the wait
-        holds, waits = steps.of(Phase.LOCK_HOLD), steps.of(Phase.LOCK_WAIT)
-        since = np.where(holds.group == np.roll(holds.group, 1), np.roll(holds.end, 1), -_NEVER // 2)
-        since[:1] = -_NEVER // 2
-        waited = intervals.overlap_within(holds.group, since, holds.start, waits)
-        last = intervals.last_before(self.who, self.end, timeline)
-        over = (
-            np.where(last >= 0, np.minimum(timeline.end[last], self.end), self.end) if len(timeline.end) else self.end
-        )
-        rows, hold = intervals.pairs_within(self.who[gap], start, end, holds)
-        moment = over[gap[rows]] - waited[hold]
-        low = np.maximum(np.maximum(start[rows], holds.start[hold]), moment)
-        self._locked(gap[rows], low, np.minimum(end[rows], holds.end[hold]), step[rows], Reason.OWN_HOLD)
+        holds, waits = (steps.owned(steps.mask(phase)) for phase in (Phase.LOCK_HOLD, Phase.LOCK_WAIT))
+        again = np.append(False, holds.group[1:] == holds.group[:-1])[: len(holds.group)]
+        since = np.where(again, np.roll(holds.end, 1), -NEVER // 2)
+        waited = np.zeros(len(steps.who), np.int64)
+        waited[holds.row] = intervals.overlap_within(holds.group, since, holds.start, waits)
+        last = intervals.last_begun(self.ender, idle.end - 1, steps.timeline)
+        over = np.where(last >= 0, np.minimum(_at(steps.timeline.end, last), idle.end), idle.end)
+        hold = self.during(self.pieces.who, holds)
+        self.cut((over[self.pieces.gap] - _at(waited, hold, 0))[hold >= 0])
 
-        for phase, cause in (
-            (Phase.PREP, GapCause.CPU_PREP),
-            (Phase.ALLOC, GapCause.ALLOCATION),
-            (Phase.STAGE, GapCause.STAGING),
-        ):
-            mine = steps.phase[step] == CODE[phase]
-            self.claim(gap[mine], start[mine], end[mine], cause, Reason.STAGE, step[mine])
-        copy = np.isin(steps.phase[step], [CODE[way] for way in COPIES]) & (steps.bytes[step] > 0)
-        gap, start, end, step = (values[copy] for values in (gap, start, end, step))
-        size, shared = steps.bytes[step], self._contending(step)
-        alone = steps.start[step] + self._line_ns(step, size)
-        fair = steps.start[step] + self._line_ns(step, size + shared)
-        self.claim(gap, start, np.minimum(end, alone), GapCause.TRANSFER, Reason.STAGE, step)
-        self.claim(gap, np.maximum(start, alone), np.minimum(end, fair), GapCause.LINK_CONTENTION, Reason.SHARED, step)
-        self.claim(gap, np.maximum(start, fair), end, GapCause.SLOW_TRANSFER, Reason.STAGE, step)
-
-    def _contending(self, step: np.ndarray) -> np.ndarray:
-        """Bytes that other copies in the same direction moved during each of these copies, spread evenly."""
-        steps, found = self.steps, np.zeros(len(step))
-        for way in COPIES:
-            mine = steps.phase[step] == CODE[way]
-            copies = steps.mask(way)
-            strangers = self.rows.take(self.rows.among([way]) & (self.rows.who < 0))
-            rows = [
-                np.concatenate((getattr(steps, name)[copies], getattr(strangers, name)))
-                for name in ("start", "end", "bytes")
-            ]
-            during = intervals.amount_before(steps.end[step[mine]], *rows)
-            during -= intervals.amount_before(steps.start[step[mine]], *rows) + steps.bytes[step[mine]]
-            found[mine] = np.where(during < 1, 0, during)  # less than a byte is rounding
-        return found
+        pieces = self.pieces
+        step, hold = self.during(pieces.who, steps.timeline), self.during(pieces.who, holds)
+        step[_at(steps.phase, step) == CODE[Phase.FINISH]] = -1
+        moment = over[pieces.gap] - _at(waited, hold, 0)
+        self._locked(np.where((hold >= 0) & (pieces.start >= moment), step, -1), Reason.OWN_HOLD)
+        phase = _at(steps.phase, step)
+        self.claim(phase == CODE[Phase.PREP], GapCause.CPU_PREP, Reason.STAGE, step)
+        self.claim(phase == CODE[Phase.ALLOC], GapCause.ALLOCATION, Reason.STAGE, step)
+        self.claim(phase == CODE[Phase.STAGE], GapCause.STAGING, Reason.STAGE, step)
+        copy = self._copies(step) & (_at(steps.bytes, step) > 0)
+        self.claim(copy & (pieces.start < _at(self.alone, step)), GapCause.TRANSFER, Reason.STAGE, step)
+        self.claim(copy & (pieces.start < _at(self.shared, step)), GapCause.LINK_CONTENTION, Reason.SHARED, step)
+        self.claim(copy, GapCause.SLOW_TRANSFER, Reason.STAGE, step)
 
     def _without_partition(self) -> None:
         """Foreign logs: copies in flight by memory kind, host waits, launch latency, the device's own memory work."""
         rows, frame = self.rows, self.log.frame
+        if (self.pieces.who >= 0).all():
+            return
         copies = rows.of(*COPIES)
         direct = np.isin(copies.memory, [KIND[memory] for memory in _DIRECT])
         pageable = copies.memory == KIND[Memory.PAGEABLE]
@@ -272,88 +228,65 @@ class _Gpu:
             (self.table.rows.take(launched).union(), GapCause.LAUNCH_OR_SYNC, Reason.LAUNCHED),
             (rows.union(Phase.MEMSET, Phase.D2D), GapCause.UNATTRIBUTED, Reason.DEVICE_MEMORY),
         ):
-            gap = self.unknown
-            index, at = intervals.pairs(self.start[gap], self.end[gap], found)
-            starts = np.maximum(self.start[gap][index], found.start[at])
-            self.claim(gap[index], starts, np.minimum(self.end[gap][index], found.end[at]), cause, reason)
+            self.cut(*found)
+            within = intervals.overlap(self.pieces.start, self.pieces.end, found) > 0
+            self.claim((self.pieces.who < 0) & within, cause, reason)
 
     def _left_over(self) -> None:
         """Rule 7: between kernels of one partition, or short; what is still left cannot be told."""
-        start, end = self.free
-        gap = np.searchsorted(self.end, start, side="right")
-        kernels = self.rows.of(Phase.KERNEL)
-        kernels = kernels.take(kernels.who >= 0)
-        first = -_last(_turned(kernels), len(self.table.partitions))
-        known = self.who[gap] >= 0
-        between = np.zeros(len(gap), bool)
-        between[known] = first[self.who[gap][known]] < start[known]
-        short = end - start <= SHORT_NS
-        for mask, cause, reason in (
-            (between, GapCause.LAUNCH_OR_SYNC, Reason.BETWEEN),
-            (~between & short, GapCause.LAUNCH_OR_SYNC, Reason.SHORT),
-            (~between & ~short & known, GapCause.UNATTRIBUTED, Reason.SILENT),
-            (~between & ~short & ~known, GapCause.UNATTRIBUTED, Reason.STRANGER),
-        ):
-            self.claim(gap[mask], start[mask], end[mask], cause, reason)
+        pieces, first = self.pieces, self.kernels.first(len(self.table.partitions) + 1)
+        free = pieces.cause < 0
+        stretches = intervals.union(pieces.start[free], pieces.end[free])
+        at = np.searchsorted(stretches.end, pieces.start, side="right")
+        start, end = (_at(edges, np.where(free, at, -1)) for edges in stretches)
+        between = (pieces.who >= 0) & (first[pieces.who] < start)
+        self.claim(between, GapCause.LAUNCH_OR_SYNC, Reason.BETWEEN)
+        self.claim(end - start <= SHORT_NS, GapCause.LAUNCH_OR_SYNC, Reason.SHORT)
+        self.claim(pieces.who >= 0, GapCause.UNATTRIBUTED, Reason.SILENT)
+        self.claim(free, GapCause.UNATTRIBUTED, Reason.STRANGER)
 
     def frame(self, low: int, high: int) -> pd.DataFrame:
-        """The claims as rows in order of time, neighbours of one meaning joined, cut to [low, high)."""
-        columns = zip(*self.claimed, strict=True) if self.claimed else [[np.empty(0, np.int64)]] * 7
-        pieces = np.array([np.concatenate(column) for column in columns], np.int64)
-        pieces = pieces[:, np.argsort(pieces[0], kind="stable")]
+        """The pieces as rows in order of time, neighbours of one meaning joined, cut to [low, high)."""
+        pieces = np.array(self.pieces, np.int64)
         fresh = np.ones(pieces.shape[1], bool)
         fresh[1:] = (pieces[0, 1:] != pieces[1, :-1]) | (pieces[2:, 1:] != pieces[2:, :-1]).any(axis=0)
-        ends = pieces[1, np.concatenate((fresh[1:], fresh[:1]))]
+        ends = pieces[1, np.append(fresh[1:], True)[: len(fresh)]]
         pieces = pieces[:, fresh]
         pieces[0], pieces[1] = np.maximum(pieces[0], low), np.minimum(ends, high)
-        piece = _Pieces(*pieces[:, pieces[0] < pieces[1]])
-        who, worker, partitions = self.who[piece.gap], self.worker[piece.gap], self.table.partitions
+        piece = Pieces(*pieces[:, pieces[0] < pieces[1]])
+        partitions = self.table.partitions
         jobs = partitions["job"].cat
         names = pd.Index(["", *(name for name in jobs.categories if name)], dtype="str")
-        job = np.concatenate((names.get_indexer(jobs.categories)[jobs.codes], [0])).astype(np.int32)
+        job = np.append(names.get_indexer(jobs.categories)[jobs.codes], 0).astype(np.int32)
         numbers = partitions["partition"].to_numpy()
-        causes = Causes(piece.reason, who, worker, piece.step, piece.other, piece.end - piece.start)
+        causes = pd.Index([str(cause) for cause in _CAUSES], dtype="str")
         return pd.DataFrame(
             {
-                "gpu": np.full(len(who), self.gpu, np.int16),
+                "gpu": np.full(len(piece.start), self.gpu, np.int16),
                 "start_ns": piece.start,
                 "end_ns": piece.end,
-                "cause": pd.Categorical.from_codes(
-                    piece.cause, pd.Index([str(cause) for cause in _CAUSES], dtype="str")
-                ),
-                "job": pd.Categorical.from_codes(job[who], names),
-                "partition": np.append(numbers, -1)[who].astype(np.int32),
-                "worker": worker.astype(np.int16),
-                "why": sentences(causes, self.steps, numbers, self.rates),
+                "cause": pd.Categorical.from_codes(piece.cause, causes),
+                "job": pd.Categorical.from_codes(job[piece.who], names),
+                "partition": np.append(numbers, -1)[piece.who].astype(np.int32),
+                "worker": piece.worker.astype(np.int16),
+                "why": sentences(piece, self.steps, numbers, self.rates),
             }
         )
+
+
+def _at(values: np.ndarray, index: np.ndarray, none: int = -1) -> np.ndarray:
+    """The values at these places; `none` where the place is -1."""
+    return np.append(values, none)[index]
 
 
 def _steps(rows: Rows) -> Steps:
     """The merged rows of the partitions."""
     mine = rows.take(rows.among(_STEPS) & (rows.who >= 0))
     early = mine.among([Phase.ALLOC]) & (mine.worker < 0)
-    kind = np.where(mine.among(COPIES), mine.memory, np.where(early, _EARLY, 0))
+    kind = np.where(mine.among(COPIES), mine.memory, np.where(early, EARLY, 0))
     merged = intervals.merge((mine.who * len(CODE) + mine.phase) * len(KIND) + kind, mine.start, mine.end, MERGE_NS - 1)
     who, rest = np.divmod(merged.group, len(CODE) * len(KIND))
     phase, kind = np.divmod(rest, len(KIND))
     worker = np.full(len(who), -1, np.int64)
     np.maximum.at(worker, merged.member, mine.worker)
-    stage = ~np.isin(phase, [CODE[Phase.LOCK_WAIT], CODE[Phase.LOCK_HOLD]])
-    stage &= (phase != CODE[Phase.ALLOC]) | (kind != _EARLY)
-    timeline = intervals.latest(who[stage], merged.start[stage], merged.end[stage])
-    timeline = timeline._replace(row=np.flatnonzero(stage)[timeline.row])
-    return Steps(who, phase, kind, worker, merged.start, merged.end, merged.total(mine.bytes), timeline)
-
-
-def _last(rows: Rows, partitions: int) -> np.ndarray:
-    """The latest end of each partition's rows, -_NEVER without."""
-    out = np.full(partitions, -_NEVER)
-    known = rows.who >= 0
-    np.maximum.at(out, rows.who[known], rows.end[known])
-    return out
-
-
-def _turned(rows: Rows) -> Rows:
-    """Rows on a reversed time axis: the latest end there is minus the earliest start here."""
-    return replace(rows, start=-rows.end, end=-rows.start)
+    return Steps(who, phase, kind, worker, merged.start, merged.end, merged.total(mine.bytes))

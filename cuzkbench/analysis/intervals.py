@@ -184,36 +184,28 @@ def latest(group: object, start: object, end: object) -> Owned:
     return Owned(groups[full], starts[full], until[full], rows[winner[full]])
 
 
-def pairs_within(group: object, start: object, end: object, other: Merged | Owned) -> tuple[np.ndarray, np.ndarray]:
-    """Every (row index, index into `other`) of one group that overlap by at least a nanosecond, by row, then time."""
+def last_begun(group: object, instant: object, other: Owned | Merged) -> np.ndarray:
+    """Index into `other` of the group's last interval that starts at or before each instant, -1 without."""
+    groups, at = _int64(group), _int64(instant)
+    marks = np.sort(at)  # ranks among them order as times do, and can be lifted by group without overflow
+    width = len(marks) + 1
+    keys = other.group * width + np.searchsorted(marks, other.start)
+    index = np.searchsorted(keys, groups * width + np.searchsorted(marks, at), side="right") - 1
+    return np.where(np.append(other.group, -1)[index] == groups, index, -1)
+
+
+def overlap_within(group: object, start: object, end: object, other: Owned | Merged) -> np.ndarray:
+    """Nanoseconds of each row that the disjoint intervals of the row's own group cover, int64."""
     groups, starts, ends = _int64(group), _int64(start), _int64(end)
-    first = np.searchsorted(other.group, groups, side="left")
-    beyond = np.searchsorted(other.group, groups, side="right")
-    low = _bisect(other.end, starts, first, beyond)
-    high = _bisect(other.start, ends - 1, first, beyond)
-    count = np.where(ends > starts, np.maximum(high - low, 0), 0)
-    rows = np.repeat(np.arange(len(starts)), count)
-    return rows, low[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    total = np.concatenate((_int64([0]), np.cumsum(other.end - other.start)))
+    first = np.searchsorted(other.group, groups)
 
+    def before(instants: np.ndarray) -> np.ndarray:
+        at = last_begun(groups, instants, other)
+        beyond = np.maximum(np.append(other.end, 0)[at] - instants, 0)
+        return np.where(at >= 0, total[at + 1] - beyond, total[first])
 
-def _bisect(values: np.ndarray, at: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """The first index in [low, high) whose value is above `at`, else high; values ascend within each range."""
-    low, high = low.copy(), high.copy()
-    while (searching := low < high).any():
-        middle = (low + high) // 2
-        below = values[np.minimum(middle, len(values) - 1)] <= at
-        low = np.where(searching & below, middle + 1, low)
-        high = np.where(searching & ~below, middle, high)
-    return low
-
-
-def overlap_within(group: object, start: object, end: object, other: Merged) -> np.ndarray:
-    """Nanoseconds of each row that the merged intervals of the row's own group cover, int64."""
-    starts, ends = _int64(start), _int64(end)
-    rows, at = pairs_within(group, starts, ends, other)
-    covered = np.zeros(len(starts), np.int64)
-    np.add.at(covered, rows, np.minimum(ends[rows], other.end[at]) - np.maximum(starts[rows], other.start[at]))
-    return covered
+    return np.maximum(before(ends) - before(starts), 0)
 
 
 def amount_before(instants: object, start: object, end: object, amount: object) -> np.ndarray:
@@ -236,12 +228,3 @@ def deepest(start: object, end: object) -> int:
     starts, ends = np.sort(_int64(start)), np.sort(_int64(end))
     open_ = np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")
     return int(open_.max(initial=0))
-
-
-def last_before(group: object, instant: object, other: Owned | Merged) -> np.ndarray:
-    """Index into `other` of the group's last interval that starts before the instant, -1 without."""
-    groups = _int64(group)
-    first = np.searchsorted(other.group, groups, side="left")
-    beyond = np.searchsorted(other.group, groups, side="right")
-    index = _bisect(other.start, _int64(instant) - 1, first, beyond) - 1
-    return np.where(index >= first, index, -1)

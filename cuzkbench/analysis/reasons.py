@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from cuzkbench import words
-from cuzkbench.analysis.intervals import Merged, Owned
+from cuzkbench.analysis.intervals import Owned, latest
 from cuzkbench.analysis.rates import LineRate
-from cuzkbench.analysis.rows import CODE
+from cuzkbench.analysis.rows import CODE, STAGES
 from cuzkbench.events import Memory, Phase
 
+EARLY = 1  # `kind` of an ALLOC row of a partition that no worker has picked up
 MOST_SENTENCES = 20_000  # the longest stretches get a sentence of their own, the rest that of their kind
 _PHASES, _MEMORIES = list(Phase), list(Memory)
 _DOING = {
@@ -52,7 +55,8 @@ class Reason(StrEnum):
     DEVICE_MEMORY = "the device filled or copied its own memory"
 
 
-class Steps(NamedTuple):
+@dataclass(frozen=True)
+class Steps:
     """Merged rows of the partitions on one GPU, sorted by (who, phase, kind, start); `kind` is the memory of copies."""
 
     who: np.ndarray
@@ -62,68 +66,83 @@ class Steps(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     bytes: np.ndarray
-    timeline: Owned  # of each partition the stage that counts at each instant; `row` indexes these steps
 
-    def mask(self, phase: Phase) -> np.ndarray:
-        """Which steps are of a phase."""
-        return self.phase == CODE[phase]
+    def mask(self, *phases: Phase) -> np.ndarray:
+        """Which steps are of some phases."""
+        return np.isin(self.phase, [CODE[phase] for phase in phases])
 
-    def of(self, phase: Phase) -> Merged:
-        """The steps of a phase that has one kind, as intervals of their partitions."""
-        mine = self.mask(phase)
-        return Merged(self.who[mine], self.start[mine], self.end[mine], np.flatnonzero(mine))
+    def owned(self, which: np.ndarray, group: np.ndarray | int | None = None) -> Owned:
+        """At each instant of each partition, or of another group, the one of these steps that ends last."""
+        chosen = np.flatnonzero(which)
+        groups = np.broadcast_to(self.who if group is None else group, len(which))[chosen]
+        found = latest(groups, self.start[chosen], self.end[chosen])
+        return found._replace(row=chosen[found.row])
+
+    @cached_property
+    def timeline(self) -> Owned:
+        """Of each partition the stage that counts at each instant."""
+        stage = self.mask(*STAGES, Phase.FINISH) & ~((self.phase == CODE[Phase.ALLOC]) & (self.kind == EARLY))
+        return self.owned(stage)
 
 
-class Causes(NamedTuple):
-    """What the sentences are made of, a row a stretch: indices into Reason, partitions and steps, -1 for none."""
+class Pieces(NamedTuple):
+    """Idle time in order, a piece in one gap: its times, whose kernel ends the gap, and why the GPU waited.
 
-    reason: np.ndarray
+    `cause` and `reason` are places in GapCause and Reason, `step` is the step and `other` the partition that explains
+    it; -1 for none.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    gap: np.ndarray
     who: np.ndarray
     worker: np.ndarray
+    cause: np.ndarray
+    reason: np.ndarray
     step: np.ndarray
     other: np.ndarray
-    length: np.ndarray
 
 
-def sentences(causes: Causes, steps: Steps, partitions: np.ndarray, rates: Mapping[Phase, LineRate]) -> pd.Categorical:
-    """One sentence a stretch; `partitions` are the partitions' own numbers."""
-    templates = list(Reason)
-    reason, who, worker, step, other, length = causes
-    own = np.argsort(-length, kind="stable")[:MOST_SENTENCES]
-    kind = np.where(step >= 0, np.append(steps.phase, 0)[step], -1)  # of the rest only the phase is told
-    key = reason * (len(_PHASES) + 1) + kind + 1
-    distinct, codes = np.unique(key, return_inverse=True)
+def sentences(pieces: Pieces, steps: Steps, partitions: np.ndarray, rates: Mapping[Phase, LineRate]) -> pd.Categorical:
+    """One sentence a piece; `partitions` are the partitions' own numbers."""
+    templates, unknown = list(Reason), "what the log does not show"
+    kind = np.append(steps.phase, -1)[pieces.step]  # of most stretches only the phase is told
+    distinct, codes = np.unique(pieces.reason * (len(_PHASES) + 1) + kind + 1, return_inverse=True)
     texts: dict[str, int] = {}
     general = []
     for value in distinct.tolist():
         index, phase = divmod(value, len(_PHASES) + 1)
-        stage = _DOING[_PHASES[phase - 1]] if phase else "what the log does not show"
+        stage = _DOING[_PHASES[phase - 1]] if phase else unknown
         text = templates[index].format(who="the next partition", other="another partition", stage=stage)
         general.append(texts.setdefault(text, len(texts)))
     codes = np.array(general, np.int64)[codes]
 
-    def name(number: int, worker: int = -1) -> str:
-        if number < 0:
-            return "a partition that the log does not name"
-        return f"partition {partitions[number]}" + (f" (worker {worker})" if worker >= 0 else "")
+    numbers = partitions.tolist()
 
-    for row in own.tolist():
-        text = templates[reason[row]].format(
-            who=name(who[row], worker[row]), other=name(other[row]), stage=_stage(int(step[row]), steps, rates)
-        )
+    def name(number: int) -> str:
+        return f"partition {numbers[number]}" if number >= 0 else "a partition that the log does not name"
+
+    own = np.argsort(pieces.start - pieces.end, kind="stable")[:MOST_SENTENCES]
+    columns = (column[own].tolist() for column in (pieces.reason, pieces.who, pieces.worker, pieces.other))
+    for row, stage, reason, who, worker, other in zip(
+        own, _stages(pieces.step[own], steps, rates), *columns, strict=True
+    ):
+        whose = f"{name(who)} (worker {worker})" if who >= 0 and worker >= 0 else name(who)
+        text = templates[reason].format(who=whose, other=name(other), stage=stage or unknown)
         codes[row] = texts.setdefault(text, len(texts))
     return pd.Categorical.from_codes(codes, pd.Index(list(texts), dtype="str")).remove_unused_categories()
 
 
-def _stage(step: int, steps: Steps, rates: Mapping[Phase, LineRate]) -> str:
-    if step < 0:
-        return "what the log does not show"
-    phase = _PHASES[steps.phase[step]]
-    doing = _DOING[phase]
-    if phase not in rates:
-        return doing
-    rate = rates[phase]
-    found = steps.bytes[step] / (steps.end[step] - steps.start[step])
-    assumed = ", assumed" if rate.source == "assumed" else ""
-    memory = _MEMORIES[steps.kind[step]].lower()
-    return words.spaced(f"{memory} {doing} {words.rate(found)}, {words.rate(rate.gb_s)} expected{assumed}")
+def _stages(step: np.ndarray, steps: Steps, rates: Mapping[Phase, LineRate]) -> Iterator[str]:
+    """What is done in each of these steps, of copies how fast; empty for -1."""
+    expected = {
+        phase: f"{words.rate(rate.gb_s)} expected{', assumed' if rate.source == 'assumed' else ''}"
+        for phase, rate in rates.items()
+    }
+    columns = (np.append(column, -1)[step].tolist() for column in (steps.phase, steps.kind, steps.bytes))
+    length = np.append(steps.end - steps.start, 1)[step].tolist()
+    for phase, kind, size, ns in zip(*columns, length, strict=True):
+        doing = _DOING[_PHASES[phase]] if phase >= 0 else ""
+        if (line := expected.get(_PHASES[phase])) and doing:
+            doing = words.spaced(f"{_MEMORIES[kind].lower()} {doing} {words.rate(size / ns)}, {line}")
+        yield doing

@@ -21,6 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CODE: dict[Phase, int] = {phase: code for code, phase in enumerate(Phase)}
 KIND: dict[Memory, int] = {memory: code for code, memory in enumerate(Memory)}
+NEVER = int(np.iinfo(np.int64).max)
 COPIES = (Phase.H2D, Phase.D2H)
 OPERATIONS = (Phase.KERNEL, Phase.H2D, Phase.D2H, Phase.D2D, Phase.MEMSET)  # what occupies a device
 STAGES = (Phase.PREP, Phase.ALLOC, Phase.STAGE, Phase.H2D, Phase.D2H)  # what a worker does before a kernel
@@ -43,7 +44,8 @@ class Rows:
 
     def take(self, mask: np.ndarray) -> Rows:
         """The rows where the mask holds."""
-        return Rows(*(getattr(self, field.name)[mask] for field in fields(self)))
+        at = np.flatnonzero(mask)
+        return Rows(*(getattr(self, field.name)[at] for field in fields(self)))
 
     def of(self, *phases: Phase) -> Rows:
         """The rows of some phases."""
@@ -59,6 +61,18 @@ class Rows:
         """The instants that the rows of some phases cover, of all rows without a phase."""
         rows = self.of(*phases) if phases else self
         return intervals.union(rows.start, rows.end)
+
+    def first(self, count: int) -> np.ndarray:
+        """The earliest start of the rows of each of the first `count` partitions, NEVER without."""
+        out = np.full(count, NEVER)
+        np.minimum.at(out, self.who[self.who >= 0], self.start[self.who >= 0])
+        return out
+
+    def last(self, count: int) -> np.ndarray:
+        """The latest end of the rows of each of the first `count` partitions, -NEVER without."""
+        out = np.full(count, -NEVER)
+        np.maximum.at(out, self.who[self.who >= 0], self.end[self.who >= 0])
+        return out
 
     def __len__(self) -> int:
         return len(self.start)
