@@ -300,3 +300,28 @@ def test_predicted_counts_hits_by_hand():
     fig = charts.predicted(table)
     assert "1 of 2" in fig.layout.title.subtitle.text
     assert [trace.name for trace in fig.data] == ["within 5%", "met", "missed"]
+    assert fig.data[2].y == pytest.approx([0.1]) and fig.data[1].error_y.arrayminus == pytest.approx([0.075])
+
+
+def test_a_share_is_called_all_or_none_only_where_it_is():
+    """A cause of 2.28 of 2.281 s was called 100.0 %, beside three others of 0.0 %."""
+    log = handmade.log(
+        row("KERNEL", 0, 10, 0),
+        row("H2D", 10, 5010, 1, bytes=10 * MS, memory="PAGEABLE"),
+        row("KERNEL", 5011, 5020, 1),
+    )
+    said = " ".join(charts.causes(log).layout.yaxis.ticktext)
+    assert "over 99.9%" in said and "under 0.1%" in said and "100.0%" not in said and " 0.0%" not in said
+
+
+def test_a_partitions_name_stands_in_the_longest_piece_of_its_bars():
+    """A name in the middle of two uploads of one partition stood white on the white between them."""
+    log = handmade.log(
+        row("KERNEL", 0, 100, 0, 0),
+        row("H2D", 10, 50, 1, 1, bytes=10 * MS),
+        row("H2D", 70, 100, 1, 1, bytes=10 * MS),
+        row("KERNEL", 100, 200, 1, 1),
+    )
+    names = next(trace for trace in charts.gantt(log).data if trace.text)
+    uploads = [one for one in zip(names.base, names.x, strict=True) if one[1] < 90e-9]
+    assert uploads and all(one == pytest.approx((10e-9, 40e-9)) for one in uploads)

@@ -53,6 +53,14 @@ def _rows(fig: go.Figure, rows: list[_Row], title: str, unit: str, limit: float)
     return fig.update_xaxes(axis(title, ticksuffix=unit, range=[0, limit or 1]))
 
 
+def _share(part: int, whole: int) -> str:
+    """A share with one digit that calls nothing all of the time, or none of it, unless it is."""
+    share = part / max(whole, 1)
+    if 0 < share < 0.0005:
+        return "under 0.1%"
+    return "over 99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
+
+
 def causes(log: Log) -> go.Figure:
     """Idle time of each GPU by cause, laid end to end so that the bars visibly sum to all idle time."""
     idle = gaps(log)
@@ -64,7 +72,7 @@ def causes(log: Log) -> go.Figure:
         sums = idle[idle["gpu"] == gpu.gpu].groupby("cause", observed=True)["length"].agg(["sum", "count"])
         base = 0
         for cause, total, count in each(sums.sort_values("sum", ascending=False, kind="stable")):
-            paint, amount = CAUSES[GapCause[cause]], f"{duration(total)}, {total / max(gpu.idle_ns, 1):.1%}"
+            paint, amount = CAUSES[GapCause[cause]], f"{duration(total)}, {_share(total, gpu.idle_ns)}"
             told = f"<b>{paint.words}</b> {amount} in {count} stretches<br>{wrapped(GapCause[cause].meaning)}"
             rows.append(_Row(who + paint.words, amount, base / 1e9, total / 1e9, paint, told))
             base += total

@@ -125,14 +125,14 @@ def whatif(log: Log) -> go.Figure:
     says += f" From the first {REPLAYED} partitions." if len(done) > REPLAYED else ""
     fig = figure(title, log.labels, says, height=300)
     two = max(2, run.shape.workers)
-    policies = [*((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash"), ("narrow", 1, "dot")]
+    policies = [("narrow", 1, "solid"), *((lock, two, "solid") for lock in LOCKS), ("narrow", two + 1, "dash")]
     colours = dict(zip(LOCKS, SERIES, strict=False))
     for lock, count, dash in policies:
         if count > 8:
             continue
         made = [run.run(*apply(run, lock=lock, workers=count, link_gb_s=link)[:2]).cadence_ns / 1e9 for link in links]
         name = f"{lock} lock, {count} workers" if count > 1 else "one worker"
-        line = {"color": colours[lock] if count > 1 else SOFT, "dash": dash, "width": 2}
+        line = {"color": colours[lock], "dash": dash, "width": 2} if count > 1 else {"color": RULE, "width": 8}
         told = [
             f"<b>{name}</b> at {rate(link)}<br>a partition every {duration(y * 1e9)}"
             for link, y in zip(links, made, strict=True)
@@ -154,12 +154,12 @@ def whatif(log: Log) -> go.Figure:
 
 
 def predicted(table: pd.DataFrame, title: str = "What-if against what was measured") -> go.Figure:
-    """Predicted against measured cadence: columns source, target, measured_ns, low_ns, middle_ns, high_ns."""
+    """How far each prediction is off: columns source, target, measured_ns, low_ns, middle_ns, high_ns."""
     near = (table["middle_ns"] / table["measured_ns"] - 1).abs() <= TOLERANCE
-    says = f"{near.sum()} of {len(table)} predictions lie within {TOLERANCE:.0%} of the run that followed."
+    says = f"{near.sum()} of {len(table)} predictions lie within {TOLERANCE:.0%} of what was measured."
     fig = figure(title, (), says, height=320)
-    limit = 1.08 * float(table[["measured_ns", "high_ns"]].to_numpy().max()) / 1e9
-    band = {"x": [0, limit, limit, 0], "y": [0, (1 + TOLERANCE) * limit, (1 - TOLERANCE) * limit, 0]}
+    low, high = 0.8 * float(table["measured_ns"].min()), 1.25 * float(table["measured_ns"].max())
+    band = {"x": [low, high, high, low], "y": [TOLERANCE, TOLERANCE, -TOLERANCE, -TOLERANCE]}
     look = {"fill": "toself", "fillcolor": RULE, "line": {"width": 0}, "hoverinfo": "skip"}
     fig.add_trace(go.Scatter(**band, **look, mode="lines", name=f"within {TOLERANCE:.0%}"))
     for good, name, colour, symbol in ((True, "met", "#0072B2", "circle"), (False, "missed", "#D55E00", "x")):
@@ -172,10 +172,12 @@ def predicted(table: pd.DataFrame, title: str = "What-if against what was measur
             for row in each(rows)
         ]
         spread = {"type": "data", "symmetric": False, "color": colour, "thickness": 1, "width": 3}
-        spread["array"] = (rows["high_ns"] - rows["middle_ns"]) / 1e9
-        spread["arrayminus"] = (rows["middle_ns"] - rows["low_ns"]) / 1e9
+        spread["array"] = (rows["high_ns"] - rows["middle_ns"]) / rows["measured_ns"]
+        spread["arrayminus"] = (rows["middle_ns"] - rows["low_ns"]) / rows["measured_ns"]
         marks = {"mode": "markers", "marker": {"color": colour, "symbol": symbol, "size": 8}, "error_y": spread}
-        at = {"x": rows["measured_ns"] / 1e9, "y": rows["middle_ns"] / 1e9, "hovertext": told, "hoverinfo": "text"}
-        fig.add_trace(go.Scatter(name=name, **at, **marks))
-    fig.update_yaxes(axis("predicted cadence", ticksuffix=" s", range=[0, limit]))
-    return fig.update_xaxes(axis("measured cadence", ticksuffix=" s", range=[0, limit]))
+        at = {"x": rows["measured_ns"], "y": rows["middle_ns"] / rows["measured_ns"] - 1}
+        fig.add_trace(go.Scatter(name=name, **at, hovertext=told, hoverinfo="text", **marks))
+    fig.update_yaxes(axis("prediction off by", tickformat="+.0%", zeroline=True, zerolinecolor=SOFT))
+    seen = [tick for power in range(12) for tick in (10**power, 2 * 10**power, 5 * 10**power) if low < tick < high]
+    times = {"tickvals": seen, "ticktext": [duration(tick) for tick in seen], "range": np.log10([low, high]).tolist()}
+    return fig.update_xaxes(axis("measured cadence", type="log", **times))

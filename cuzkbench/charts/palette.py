@@ -32,7 +32,7 @@ PHASES: dict[Phase, Paint] = {
     Phase.LOCK_HOLD: Paint("#57606A", "GPU lock held"),
     Phase.LOCK_WAIT: Paint("#8A939C", "waiting for the lock", "/"),
     Phase.PREP: Paint("#E69F00", "CPU preparation"),
-    Phase.ALLOC: Paint("#882255", "host buffer"),
+    Phase.ALLOC: Paint("#882255", "getting a host buffer"),
     Phase.STAGE: Paint("#E8A0BF", "staging copy"),
     Phase.FINISH: Paint("#F7F2A0", "CPU finish"),
     Phase.SYNTHESIS: Paint("#8C6BB1", "synthesis"),

@@ -32,7 +32,7 @@ from cuzkbench.charts.lanes import (
     places,
     tracks,
 )
-from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, figure, marker, on, wrapped
+from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, figure, marker, on, soft, wrapped
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log, told_apart
 from cuzkbench.words import duration, percent
@@ -41,6 +41,7 @@ EXACT_MARKS = 5_000
 WINDOW_MARKS = 1_200  # in the exact panel under a heatmap
 BINS = 800  # steps of a heatmap
 LARGEST_GAPS = 40  # drawn as bars over a heatmap
+TORN = 1 / 300  # of the range: a longer break within a partition's bars is seen, and its name stands beside it
 UNSEEN = 1 / 2_000  # of the range: shorter gaps are narrower than a pixel and are counted instead of drawn
 _LANE_PX, _AXIS_PX, _HEADING = 30, 46, 50  # pixels a lane and an axis, characters a line of a heading
 _NAMED = (Phase.KERNEL, Phase.H2D, Phase.LOCK_HOLD, Phase.SYNTHESIS)  # phases whose bars carry the partition
@@ -86,7 +87,8 @@ def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
     first, last = measured(log)
     margin = 0.02 * (last - first)
     low, high = window or ((first - margin) / 1e9, (last + margin) / 1e9)
-    title, says = f"{log.title}: who waits for what", f"{summary(log)} Hatched: the GPU waits. p3 is partition 3."
+    title, says = f"{log.title}: who waits for what", f"{summary(log)} Hatched: the GPU waits."
+    says += " p3 is partition 3." if (rows["partition"] >= 0).any() else ""
     if len(rows) <= EXACT_MARKS:
         rows = packed(rows)
         return _stacked(title, says, log.labels, [_Panel(log, rows, tracks(log, rows), idle, low, high)])
@@ -195,7 +197,7 @@ def _bars(panel: _Panel) -> list[go.Bar]:
     told = (panel.rows["phase"].isin(_NAMED) & (panel.rows["partition"] >= 0)).to_numpy()
     spans = panel.rows[told].assign(middle=middle[told], height=height[told])
     by = ["key", "phase", "job", "partition", "middle", "height"]
-    spans = spans.groupby(by, observed=True).agg(start=("start_ns", "min"), end=("end_ns", "max")).reset_index()
+    spans = _pieces(spans, by, round((panel.high - panel.low) * 1e9 * TORN))
     if len(spans):
         ink = [on(PHASES[Phase[phase]].colour) for phase in spans["phase"]]
         low, high = (panel.origin_ns + round(edge * 1e9) for edge in (panel.low, panel.high))
@@ -205,6 +207,18 @@ def _bars(panel: _Panel) -> list[go.Bar]:
         clear = {"color": "rgba(0,0,0,0)", "line": {"width": 0}}
         traces.append(_bar(panel, seen, (spans["middle"], spans["height"]), marker=clear, **text))
     return traces
+
+
+def _pieces(spans: pd.DataFrame, by: list[str], slack_ns: int) -> pd.DataFrame:
+    """The longest piece of each group of rows without a break of more than slack_ns: where a name is read as one."""
+    spans = spans.sort_values([*by, "start_ns", "end_ns"], kind="stable", ignore_index=True)
+    groups = [spans[name] for name in by]
+    before = spans.groupby(groups, observed=True)["end_ns"].cummax().groupby(groups, observed=True).shift()
+    spans["piece"] = (spans["start_ns"] - before > slack_ns).cumsum()
+    ends = {"start": ("start_ns", "min"), "end": ("end_ns", "max")}
+    pieces = spans.groupby([*by, "piece"], observed=True).agg(**ends).reset_index()
+    length = (pieces["end"] - pieces["start"]).sort_values(kind="stable")
+    return pieces.loc[length.index].drop_duplicates(by, keep="last").sort_index(ignore_index=True)
 
 
 def _heat(panel: _Panel) -> list[go.Heatmap]:
@@ -254,7 +268,7 @@ def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel],
         lanes = axis(grid=False, fixedrange=True, ticks="", **domain)
         fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": lanes})
         if panel.heading:
-            text = {"text": f"<b>{wrapped(panel.heading, _HEADING)}</b>", "font": {"size": 11, "color": INK}}
+            text = {"text": f"<b>{soft(panel.heading, _HEADING)}</b>", "font": {"size": 11, "color": INK}}
             across = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -100}
             fig.add_annotation(**text, **across, y=top, yref="paper", yanchor="bottom", align="left", showarrow=False)
         for track in panel.lanes[1:]:
