@@ -9,8 +9,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,52 +23,38 @@ from cuzkbench.outputs import replacing
 
 _ON_LANES = {Lane.COPY_H2D: "copy H2D", Lane.COPY_D2H: "copy D2H", Lane.COMPUTE: "compute"}
 _ORDER = ("synthesis", "queue", "worker", "lock", "copy H2D", "compute", "copy D2H", "host")  # from top to bottom
+_ARGS = ["phase", "lane", "job", "partition", "gpu", "worker", "bytes", "memory", "stream", "clock", "warmup"]
 _HOST_PID = 0  # the process of rows without a GPU; GPU n is process n + 1
 
 
 def write(log: Log, path: Path) -> None:
     """Write the whole trace or nothing, packed where the name ends in .gz; raises OSError."""
-    with (
-        replacing(path) as new,
-        gzip.open(new, "wt") if path.suffix == ".gz" else new.open("w", encoding="utf-8") as file,
-    ):
-        _write(log, file)
-
-
-def _write(log: Log, file: TextIO) -> None:
     facts = {name: log.header[name] for name in ("run", "device_kind", "epoch_utc", "labels", "gpus")}
-    file.write(
-        json.dumps({"displayTimeUnit": "ms", "otherData": {"writer": OWN, **facts}})[:-1] + ', "traceEvents": [\n'
-    )
+    opening = json.dumps({"displayTimeUnit": "ms", "otherData": {"writer": OWN, **facts}})
     rows = log.frame.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
-    counters = (rows["phase"] == Phase.COUNTER).to_numpy()
+    counters = rows["phase"] == Phase.COUNTER
     spans = rows[~counters].reset_index(drop=True)
     process, thread, names = tracks(spans)
-    joint = ""
-    for part in (
-        _metadata(log, names),
-        _slices(spans, process, thread),
-        _flows(spans, process, thread),
-        _samples(rows[counters]),
-    ):
-        for text in part:
+    slices, flows = _slices(spans, process, thread), _flows(spans, process, thread)
+    open_text = gzip.open if path.suffix == ".gz" else open
+    with replacing(path) as new, open_text(new, "wt", encoding="utf-8") as file:
+        file.write(f'{opening[:-1]}, "traceEvents": [\n')
+        joint = ""
+        for text in chain(_metadata(log, names), slices, flows, _samples(rows[counters])):
             file.write(joint + text)
             joint = ",\n"
-    file.write("\n]}\n")
+        file.write("\n]}\n")
 
 
 def tracks(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, dict[tuple[int, int], str]]:
     """Process and thread number of each row (sorted by start), and what each thread is called."""
     process = rows["gpu"].to_numpy(np.int64) + 1
-    label = np.full(len(rows), "host", object)
-    lane, phase, worker = rows["lane"].astype(object), rows["phase"].astype(object), rows["worker"]
-    label[(phase == Phase.SYNTHESIS).to_numpy()] = "synthesis"
-    label[(phase == Phase.QUEUE).to_numpy()] = "queue"
-    for name, chosen in (("worker", lane == Lane.CPU), ("lock", lane == Lane.LOCK)):
-        there = (chosen & (worker >= 0)).to_numpy()
-        label[there] = [f"{name} {number}" for number in worker[there]]
-    for device_lane, name in _ON_LANES.items():
-        label[(lane == device_lane).to_numpy()] = name
+    lane, phase, owned = rows["lane"], rows["phase"], rows["worker"] >= 0
+    worker = rows["worker"].astype(str).to_numpy(object)
+    labels: list[tuple[Any, Any]] = [(lane == on, name) for on, name in _ON_LANES.items()]
+    labels += [((lane == Lane.LOCK) & owned, "lock " + worker), ((lane == Lane.CPU) & owned, "worker " + worker)]
+    labels += [(phase == Phase.QUEUE, "queue"), (phase == Phase.SYNTHESIS, "synthesis")]
+    label = np.select([chosen for chosen, _ in labels], [np.asarray(name, object) for _, name in labels], "host")
     thread = np.zeros(len(rows), np.int64)
     names: dict[tuple[int, int], str] = {}
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
@@ -87,24 +74,18 @@ def _rank(name: str) -> tuple[int, str]:
 
 def _apart(start: np.ndarray, end: np.ndarray, nested: bool) -> np.ndarray:
     """For each interval (sorted by start) the first track where it overlaps nothing, or lies whole in what it meets."""
-    stacks: list[list[int]] = []
+    stacks: list[list[int]] = []  # the ends of what is open on each track
     places = np.zeros(len(start), np.int64)
     for row, (begin, finish) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-        place = 0
-        while place < len(stacks) and not _fits(stacks[place], begin, finish, nested):
-            place += 1
+        for stack in stacks:
+            while stack and stack[-1] <= begin:
+                stack.pop()
+        free = (i for i, stack in enumerate(stacks) if not stack or (nested and finish <= stack[-1]))
+        places[row] = place = next(free, len(stacks))
         if place == len(stacks):
             stacks.append([])
         stacks[place].append(finish)
-        places[row] = place
     return places
-
-
-def _fits(stack: list[int], begin: int, finish: int, nested: bool) -> bool:
-    """Whether an interval overlaps nothing that is open, or lies in the innermost; what ended is taken off."""
-    while stack and stack[-1] <= begin:
-        stack.pop()
-    return not stack or (nested and finish <= stack[-1])
 
 
 def _metadata(log: Log, names: dict[tuple[int, int], str]) -> Iterator[str]:
@@ -124,61 +105,35 @@ def microseconds(ns: int) -> str:
 
 
 def _slices(rows: pd.DataFrame, process: np.ndarray, thread: np.ndarray) -> Iterator[str]:
-    texts = {
-        n: [json.dumps(str(text)) for text in rows[n].cat.categories]
-        for n in ("name", "phase", "lane", "job", "memory", "clock")
-    }
-    coded = [rows[name].cat.codes.tolist() for name in texts]
-    plain = [
-        rows[name].tolist()
-        for name in ("start_ns", "end_ns", "partition", "gpu", "worker", "bytes", "stream", "warmup")
-    ]
-    names, phases, lanes, jobs, memories, clocks = texts.values()
-    for (
-        pid,
-        tid,
-        name,
-        phase,
-        lane,
-        job,
-        memory,
-        clock,
-        start,
-        end,
-        partition,
-        gpu,
-        worker,
-        size,
-        stream,
-        warmup,
-    ) in zip(process.tolist(), thread.tolist(), *coded, *plain, strict=True):
-        yield (
-            f'{{"ph":"X","cat":"{OWN}","name":{names[name]},"pid":{pid},"tid":{tid},"ts":{microseconds(start)}'
-            f',"dur":{microseconds(end - start)}'
-            f',"args":{{"phase":{phases[phase]},"lane":{lanes[lane]},"job":{jobs[job]}'
-            f',"partition":{partition},"gpu":{gpu},"worker":{worker},"bytes":{size},"memory":{memories[memory]}'
-            f',"stream":{stream},"clock":{clocks[clock]},"warmup":{"true" if warmup else "false"}}}}}'
-        )
+    for first in range(0, len(rows), 1 << 16):
+        here = slice(first, first + (1 << 16))
+        part = rows.iloc[here]
+        texts = part[_ARGS].to_json(orient="records", lines=True).splitlines()
+        names = part["name"].cat.rename_categories(json.dumps)
+        plain = (process[here], thread[here], names, part["start_ns"], part["end_ns"] - part["start_ns"])
+        for pid, tid, name, at, ns, args in zip(*(column.tolist() for column in plain), texts, strict=True):
+            yield (
+                f'{{"ph":"X","cat":"{OWN}","name":{name},"pid":{pid},"tid":{tid}'
+                f',"ts":{microseconds(at)},"dur":{microseconds(ns)},"args":{args}}}'
+            )
 
 
 def _flows(rows: pd.DataFrame, process: np.ndarray, thread: np.ndarray) -> Iterator[str]:
     """From each upload of a partition to its first kernel after it."""
-    known = rows[rows["partition"] >= 0]
+    start = rows["start_ns"].tolist()
+    known = rows[rows["partition"] >= 0].assign(row=lambda part: part.index)
     uploads, kernels = (known[known["phase"] == phase] for phase in (Phase.H2D, Phase.KERNEL))
     keys = ["run", "job", "partition", "gpu"]
-    after = {
-        key: (own.index.to_numpy(), own["start_ns"].to_numpy()) for key, own in kernels.groupby(keys, observed=True)
-    }
-    number = 0
-    for key, own in uploads.groupby(keys, observed=True):
-        index, starts = after.get(key, (np.empty(0, np.int64), np.empty(0, np.int64)))
-        for upload, begin, end in zip(own.index, own["start_ns"], own["end_ns"], strict=True):
-            place = int(np.searchsorted(starts, end))
-            if place < len(index):
-                number += 1
-                for ph, row, at in (("s", upload, begin), ("f", index[place], starts[place])):
-                    where = f'"pid":{process[row]},"tid":{thread[row]},"ts":{microseconds(int(at))}'
-                    yield f'{{"ph":"{ph}","id":{number},"cat":"{OWN}","name":"upload to kernel",{where},"bp":"e"}}'
+    pairs = pd.merge_asof(
+        uploads.sort_values("end_ns")[[*keys, "end_ns", "row"]],
+        kernels[[*keys, "start_ns", "row"]],
+        left_on="end_ns", right_on="start_ns", by=keys, direction="forward",
+    )  # fmt: skip
+    ends = pairs[["row_x", "row_y"]].dropna().astype(int)
+    for number, pair in enumerate(ends.itertuples(index=False), 1):
+        for ph, row in zip("sf", pair, strict=True):
+            where = f'"pid":{process[row]},"tid":{thread[row]},"ts":{microseconds(start[row])}'
+            yield f'{{"ph":"{ph}","id":{number},"cat":"{OWN}","name":"upload to kernel",{where},"bp":"e"}}'
 
 
 def _samples(rows: pd.DataFrame) -> Iterator[str]:

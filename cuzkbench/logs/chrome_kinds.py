@@ -45,7 +45,7 @@ def kind_of(category: str, name: str, on_device: bool) -> Kind:
     if lowered in MEMSETS:
         return Kind("device", category, name, Phase.MEMSET, Lane.COMPUTE, clock=Clock.DEVICE)
     if lowered in COPIES:
-        return _copy(category, name)
+        return Kind("device", category, name, *copy_by_name(name), Clock.DEVICE)
     if lowered == "cuda_sync":  # a stream that waits for an event blocks no host thread
         return Kind("sync", category, name, Phase.OTHER if "wait" in name.lower() else Phase.HOST_SYNC)
     role = "call" if lowered in CALLS else "host"
@@ -53,17 +53,15 @@ def kind_of(category: str, name: str, on_device: bool) -> Kind:
     return Kind(role, category, name, Phase.HOST_SYNC if blocks else Phase.OTHER)
 
 
-def _copy(category: str, name: str) -> Kind:
+def copy_by_name(name: str) -> tuple[Phase, Lane, Memory]:
     """A copy by its name, such as `Memcpy HtoD (Pageable -> Device)`; AMD's say Host: memory unknown."""
     sides = [side.strip().lower() for side in name.partition("(")[2].rstrip(") ").split("->")]
-    for towards, phase, lane, host in (
-        (_UPLOAD, Phase.H2D, Lane.COPY_H2D, sides[0]),
-        (_DOWNLOAD, Phase.D2H, Lane.COPY_D2H, sides[-1]),
-    ):
-        if towards.search(name):
-            return Kind("device", category, name, phase, lane, _MEMORIES.get(host, Memory.UNKNOWN), Clock.DEVICE)
-    memory = Memory.NONE if _WITHIN.search(name) else Memory.UNKNOWN  # unknown: the direction is not known
-    return Kind("device", category, name, Phase.D2D, Lane.COMPUTE, memory, Clock.DEVICE)
+    if _UPLOAD.search(name):
+        return Phase.H2D, Lane.COPY_H2D, _MEMORIES.get(sides[0], Memory.UNKNOWN)
+    if _DOWNLOAD.search(name):
+        return Phase.D2H, Lane.COPY_D2H, _MEMORIES.get(sides[-1], Memory.UNKNOWN)
+    within = _WITHIN.search(name)
+    return Phase.D2D, Lane.COMPUTE, Memory.NONE if within else Memory.UNKNOWN  # unknown: the direction is not known
 
 
 def own_kind(name: str, args: dict[str, Any]) -> Kind:

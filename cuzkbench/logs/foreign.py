@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from cuzkbench.events import COLUMNS, FORMAT_VERSION, Event, LogFormatError, Phase
 from cuzkbench.logs.log import Log
@@ -36,36 +37,28 @@ class Foreign:
         self.bounded: Counter[str] = Counter()
         self.warnings: list[str] = []
         self.labels: list[str] = []
-        self._blocks: list[tuple[int, dict[str, Any]]] = []
-        self._codes: dict[str, dict[str, int]] = {n: {} for n, kind in COLUMNS.items() if kind == "category"}
+        self._blocks: list[dict[str, Any]] = []
 
     def add(self, count: int, **columns: Any) -> None:
         """Rows as columns: scalars, arrays, for names also (codes, their names); the record's defaults for the rest."""
-        block: dict[str, Any] = {}
-        for name, kind in COLUMNS.items():
-            value = self.paths[0].name if name == "run" else columns.get(name, _EVENT.get(name))
-            if kind == "category":
-                value = self._encode(name, value)
-            block[name] = np.broadcast_to(np.asarray(np.nan if value is None else value, _dtype(kind)), count)
         if count:
-            self._blocks.append((count, block))
+            columns = _EVENT | {"run": self.paths[0].name} | columns
+            self._blocks.append({name: self._column(columns[name], kind, count) for name, kind in COLUMNS.items()})
 
-    def _encode(self, column: str, value: Any) -> Any:
+    def _column(self, value: Any, kind: str, count: int) -> Any:
+        if kind != "category":
+            return np.broadcast_to(np.asarray(np.nan if value is None else value, kind), count)
         if isinstance(value, str):
-            return self._code(column, value)
+            value = np.zeros(count, np.int32), [value]
         codes, names = value if isinstance(value, tuple) else pd.factorize(np.asarray(value, object))
-        known = np.fromiter((self._code(column, str(name)) for name in names), np.int32)
-        return known[codes] if len(known) else known
+        same, clean = pd.factorize(np.array([self._clean(str(name)) for name in names], object))
+        return pd.Categorical.from_codes(same[codes], pd.Index(clean, dtype="str"))
 
-    def _code(self, column: str, text: str) -> int:
-        known = self._codes[column]
-        if (code := known.get(text)) is None:
-            clean = text.encode("utf-8", "replace").decode()
-            if len(clean) > NAME_CHARACTERS:
-                self.bounded["names shortened"] += 1
-                clean = clean[: NAME_CHARACTERS - 1] + "…"
-            code = known[text] = known.setdefault(clean, len(known))
-        return code
+    def _clean(self, text: str) -> str:
+        if len(text) > NAME_CHARACTERS:
+            self.bounded["names shortened"] += 1
+            text = text[: NAME_CHARACTERS - 1] + "…"
+        return text.encode("utf-8", "replace").decode()
 
     def launched(self, call: np.ndarray, called: np.ndarray, started: np.ndarray, **columns: np.ndarray) -> None:
         """A row `launch` from each runtime call's start to the start of the first operation that it launched."""
@@ -76,11 +69,6 @@ class Foreign:
         kept = first[late]
         rows = {name: values[kept] for name, values in columns.items()}
         self.add(len(kept), phase="OTHER", name=LAUNCH, start_ns=called[kept], end_ns=started[kept], **rows)
-
-    @property
-    def rows(self) -> int:
-        """Rows so far."""
-        return sum(count for count, _ in self._blocks)
 
     def log(
         self,
@@ -94,47 +82,25 @@ class Foreign:
         path = self.paths[0]
         if not self._blocks and cut_at is not None:
             raise LogFormatError(path, cut_at, "nothing is left to read: the log holds no interval")
-        blocks = [block for _, block in self._blocks] or [{n: np.empty(0, _dtype(kind)) for n, kind in COLUMNS.items()}]
-        columns: dict[str, Any] = {n: np.concatenate([block[n] for block in blocks]) for n in COLUMNS}
-        for name, codes in self._codes.items():
-            columns[name] = _categorical(columns[name], codes)
-        active = columns["phase"].isin([Phase.KERNEL, Phase.H2D, Phase.D2H, Phase.D2D, Phase.MEMSET])
+        rows = {}
+        for name, kind in COLUMNS.items():
+            blocks = [block[name] for block in self._blocks] or [pd.Series([], dtype=kind)]
+            rows[name] = union_categoricals(blocks) if kind == "category" else np.concatenate(blocks)
+        active = pd.Series(rows["phase"]).isin([Phase.KERNEL, Phase.H2D, Phase.D2H, Phase.D2D, Phase.MEMSET])
         if not active.any():
             self.labels.append(NO_GPU)
             self.warnings.append(NO_GPU)
-        counts = {"read": self.read, "dropped": self.dropped, "bounded": self.bounded}
-        for verb in ("dropped", "bounded"):
-            self.warnings += [f"{verb}: {what} ({n:,})" for what, n in sorted(counts[verb].items()) if n]
-        source = {"format": self.format, "files": [file.name for file in self.paths], "quantum_ns": quantum_ns}
-        source |= {verb: {what: n for what, n in sorted(count.items()) if n} for verb, count in counts.items()}
-        header = {
-            "format_version": FORMAT_VERSION,
-            "run": path.name,
-            "device_kind": "foreign",
-            "gpus": [dict(gpu) for gpu in gpus],
-            "epoch_utc": epoch_utc,
-            "source": source | {"facts": dict(facts or {})},
-            "labels": self.labels,
-            "warnings": self.warnings,
-        }
-        whole = complete_header(header, path)
-        frame = validate(pd.DataFrame(columns, copy=False), whole, path)
+        source: dict[str, Any] = {"format": self.format, "files": [file.name for file in self.paths]}
+        source |= {"quantum_ns": quantum_ns, "facts": dict(facts or {})}
+        for verb, counted in (("read", self.read), ("dropped", self.dropped), ("bounded", self.bounded)):
+            source[verb] = {what: n for what, n in sorted(counted.items()) if n}
+            if verb != "read":
+                self.warnings += [f"{verb}: {what} ({n:,})" for what, n in source[verb].items()]
+        header = {"format_version": FORMAT_VERSION, "run": path.name, "device_kind": "foreign", "source": source}
+        header |= {"gpus": list(map(dict, gpus)), "epoch_utc": epoch_utc}
+        whole = complete_header(header | {"labels": self.labels, "warnings": self.warnings}, path)
+        frame = validate(pd.DataFrame(rows, copy=False), whole, path)
         return Log(frame, whole, None, cut_at, tuple(self.warnings), str(path))
-
-
-def _dtype(kind: str) -> str:
-    return "int32" if kind == "category" else kind
-
-
-def _categorical(codes: np.ndarray, known: dict[str, int]) -> pd.Categorical:
-    """Codes as names; several texts may share a code where cleaning made them equal."""
-    names: dict[int, str] = {}
-    for text, code in known.items():
-        names.setdefault(code, text)  # the cleaned text was put in first
-    order = sorted(names)
-    position = np.zeros(max(order, default=0) + 1, np.int32)
-    position[order] = np.arange(len(order))
-    return pd.Categorical.from_codes(position[codes], pd.Index([names[code] for code in order], dtype="str"))
 
 
 def utc(ns: int) -> str | None:
@@ -160,8 +126,6 @@ def number(path: object, keys: Sequence[Any]) -> dict[Any, int]:
 
 def launches(calls: np.ndarray, operations: np.ndarray) -> np.ndarray:
     """For each device operation the index of the call that launched it, -1 without; both as correlation numbers."""
-    order = np.argsort(calls, kind="stable")
-    place = np.searchsorted(calls[order], operations)
-    place[place == len(calls)] = 0
-    found = order[place] if len(calls) else np.zeros(len(operations), np.int64)
-    return np.where(calls[found] == operations, found, -1) if len(calls) else found - 1
+    first = np.flatnonzero(~pd.Series(calls).duplicated().to_numpy())
+    found = pd.Index(calls[first]).get_indexer(pd.Index(operations))
+    return np.where(found < 0, -1, np.append(first, -1)[found])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,24 +31,22 @@ class Limits:
     @classmethod
     def of(cls, max_bytes: int | None = None, max_rows: int | None = None) -> Limits:
         """Options first, then CUZKBENCH_MAX_BYTES and CUZKBENCH_MAX_ROWS, then the defaults; raises ValueError."""
-        return cls(_limit("max_bytes", max_bytes, cls.max_bytes), _limit("max_rows", max_rows, cls.max_rows))
+        limits = {}
+        for name, option in (("max_bytes", max_bytes), ("max_rows", max_rows)):
+            variable = f"CUZKBENCH_{name.upper()}"
+            stated = os.environ.get(variable, getattr(cls, name)) if option is None else option
+            try:
+                limits[name] = int(stated)
+            except ValueError:
+                limits[name] = 0
+            if limits[name] < 1:
+                raise ValueError(f"{name} {stated!r} (option or {variable}): a whole number from 1")
+        return cls(**limits)
 
     def rows(self, path: object, count: int) -> None:
         """Raise LogFormatError where a file holds more rows than the limit."""
         if count > self.max_rows:
             raise _refused(path, f"row {count:,}", f"more rows than the limit of {self.max_rows:,}", "max_rows")
-
-
-def _limit(name: str, option: int | None, default: int) -> int:
-    variable = f"CUZKBENCH_{name.upper()}"
-    stated = os.environ.get(variable, default) if option is None else option
-    try:
-        value = int(stated)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise ValueError(f"{name} {stated!r} (option or {variable}): a whole number from 1")
-    return value
 
 
 def _refused(path: object, where: str, what: str, name: str) -> LogFormatError:
@@ -79,6 +78,7 @@ class Source:
     def _unpack(self, raw: Iterator[bytes]) -> Iterator[bytes]:
         """Gzip members one after another; never more than a chunk in memory, whatever the ratio."""
         unpacker, consumed = zlib.decompressobj(wbits=31), 0
+        known = self.limits.max_bytes > Limits.max_bytes  # who raised the limit knows the file
         for data in raw:
             consumed += len(data)
             while data:
@@ -86,43 +86,38 @@ class Source:
                     if not data.startswith(GZIP):  # padding after the last member, as gzip allows
                         return
                     unpacker = zlib.decompressobj(wbits=31)
-                before = unpacker.copy()
-                try:
-                    chunk = unpacker.decompress(data, CHUNK_BYTES)
-                except zlib.error as error:
-                    self.cut = f"gzip data damaged before byte {consumed}: {error}"
-                    yield _until_damage(before, data, CHUNK_BYTES)
-                    return
+                chunk, damage = _inflate(unpacker, data, CHUNK_BYTES)
                 data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-                if self.taken > _RATIO_FROM and self.taken > _RATIO * consumed:
-                    known = self.limits.max_bytes > Limits.max_bytes  # who raised the limit knows the file
-                    if not known:
-                        what = f"gzip data that unpacks more than {_RATIO}-fold"
-                        raise _refused(self.path, f"byte {consumed:,}", what, "max_bytes")
+                if self.taken > _RATIO_FROM and self.taken > _RATIO * consumed and not known:
+                    what = f"gzip data that unpacks more than {_RATIO}-fold"
+                    raise _refused(self.path, f"byte {consumed:,}", what, "max_bytes")
                 if chunk:
                     yield chunk
+                if damage:
+                    self.cut = f"gzip data damaged before byte {consumed}: {damage}"
+                    return
         if not unpacker.eof:
             self.cut = f"gzip data ends without its end marker at byte {consumed}"
 
 
 def head(first: bytes) -> bytes:
     """The first bytes of a file as a reader sees them: unpacked where `first` is gzip, as far as it reaches."""
-    if not first.startswith(GZIP):
-        return first
-    return _until_damage(zlib.decompressobj(wbits=31), first, 1 << 16)
+    return _inflate(zlib.decompressobj(wbits=31), first, 1 << 16)[0] if first.startswith(GZIP) else first
 
 
-def _until_damage(unpacker: Any, data: bytes, most: int) -> bytes:
-    """What comes out of gzip data before its first damaged byte, about `most` bytes at most."""
-    found = bytearray()
-    for index in range(len(data)):
-        try:
-            found += unpacker.decompress(data[index : index + 1])
-        except zlib.error:
-            break
-        if len(found) >= most:
-            break
-    return bytes(found)
+def _inflate(unpacker: Any, data: bytes, most: int) -> tuple[bytes, zlib.error | None]:
+    """At most `most` bytes out of gzip data; before damage all that comes out of the bytes in front of it."""
+    before = unpacker.copy()
+    try:
+        return unpacker.decompress(data, most), None
+    except zlib.error as error:
+        found = bytearray()
+        with suppress(zlib.error):
+            for byte in data:
+                found += before.decompress(bytes([byte]))
+                if len(found) >= most:
+                    break
+        return bytes(found), error
 
 
 def printable(words: object) -> str:

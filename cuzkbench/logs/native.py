@@ -75,13 +75,11 @@ def _read_jsonl(path: Path, limits: Limits) -> Log:
         raise LogFormatError(path, "line 1", 'the first line must be {"header": …}')
     header = complete_header(opening["header"], path)
     end = data.rfind(b"\n") + 1  # what follows the last newline was cut,
-    if _object(data[end:]) is not None:  # unless it lost nothing else
+    if _object(data[end:]):  # unless it lost nothing else
         end = len(data)
     start = data.rfind(b"\n", 0, end - 1) + 1
-    closing = _object(data[start:end]) if start >= first else None
-    ended = closing is not None and "trailer" in closing
-    trailer = closing["trailer"] if closing is not None and ended else None
-    cut_at = None
+    closing = _object(data[start:end]) if start >= first else {}
+    ended, cut_at = "trailer" in closing, None
     if source.cut or not ended or not data.endswith(b"\n"):
         missing = "the last newline is missing, no row was lost" if ended else "the log ends without its trailer"
         line = data.count(b"\n", 0, end) + 1
@@ -89,19 +87,17 @@ def _read_jsonl(path: Path, limits: Limits) -> Log:
     frame = _rows(path, memoryview(data)[first : start if ended else end], header)
     if cut_at and len(frame) == 0:
         raise LogFormatError(path, cut_at, "the log holds no event", "only its header was read")
-    return _log(path, frame, header, trailer, cut_at)
+    trailer = possible_trailer(closing.get("trailer"), path)
+    return Log(frame, header, trailer, cut_at, tuple(header["warnings"]), str(path))
 
 
-def _log(path: Path, frame: pd.DataFrame, header: dict[str, Any], trailer: Any, cut_at: str | None) -> Log:
-    return Log(frame, header, possible_trailer(trailer, path), cut_at, tuple(header["warnings"]), str(path))
-
-
-def _object(text: bytes | bytearray) -> dict[str, Any] | None:
+def _object(text: bytes | bytearray) -> dict[str, Any]:
+    """The object in a line, empty where the line holds none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _parse(body: Any) -> pa.Table:
@@ -117,39 +113,37 @@ def _rows(path: Path, body: memoryview, header: dict[str, Any]) -> pd.DataFrame:
         table = _parse(body) if len(body) else _JSON_SCHEMA.empty_table()
     except pa.ArrowInvalid:
         raise _bad_line(path, body) from None
-    columns: dict[str, Any] = {}
-    for name, dtype in COLUMNS.items():
-        column = table[name]
-        default = header["run"] if name == "run" else Event._field_defaults.get(name)
-        if default is not None:
-            column = pc.fill_null(column, default)
-        elif column.null_count and name not in Event._field_defaults:
+    defaults = Event._field_defaults | {"run": header["run"]}
+    columns = {name: table[name] for name in COLUMNS}
+    for name, column in columns.items():
+        if name not in defaults and column.null_count:
             row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
             raise LogFormatError(path, f"line {row + 2}", f"{name} is missing", f"{row} rows before it")
-        if dtype == "category":
-            columns[name] = column.dictionary_encode().unify_dictionaries().to_pandas()
-        else:
-            columns[name] = column.to_numpy()
-    return validate(pd.DataFrame(columns), header, path)
+        if defaults.get(name) is not None:
+            columns[name] = pc.fill_null(column, defaults[name])
+    return validate(pa.table(columns).to_pandas(strings_to_categorical=True), header, path)
+
+
+def _refusal(body: bytes) -> str:
+    """Why these lines cannot be parsed, "" where they can."""
+    try:
+        _parse(body)
+    except pa.ArrowInvalid as error:
+        return printable(error)
+    return ""
 
 
 def _bad_line(path: Path, body: memoryview) -> LogFormatError:
     """Halve towards the first line that cannot be parsed: as much work as parsing the body once more."""
-    lines, words = bytes(body).splitlines(keepends=True), ""
+    lines = bytes(body).splitlines(keepends=True)
     low, high = 0, len(lines)
     while high - low > 1:
         middle = (low + high) // 2
-        try:
-            _parse(b"".join(lines[low:middle]))
-            low = middle
-        except pa.ArrowInvalid:
-            high = middle
-    try:
-        _parse(lines[low])
-    except pa.ArrowInvalid as error:
-        words = printable(error)
-    shown = lines[low][:80].decode("utf-8", "replace")
-    return LogFormatError(path, f"line {low + 2}", f"{words}: {shown!r}", f"{low} rows were read before it")
+        low, high = (low, middle) if _refusal(b"".join(lines[low:middle])) else (middle, high)
+    found = f"{_refusal(lines[low])}: {lines[low][:80].decode('utf-8', 'replace')!r}"
+    if second := re.search(rb'\{\s*"(header|trailer)"\s*:', lines[low]):
+        found = f"a {second[1].decode()} between rows: several runs were written into this file, one after another"
+    return LogFormatError(path, f"line {low + 2}", found, f"{low} rows were read before it")
 
 
 def _fragments(name: str, column: pd.Series, opening: str) -> pa.Array:
@@ -208,4 +202,4 @@ def _read_parquet(path: Path, limits: Limits) -> Log:
     cut_at = metadata[_CUT].decode("utf-8", "replace") if _CUT in metadata else None
     plain = table.replace_schema_metadata().unify_dictionaries()  # nothing in the metadata is unpickled or decoded
     frame = validate(plain.to_pandas(), header, path)
-    return _log(path, frame, header, trailer, cut_at)
+    return Log(frame, header, possible_trailer(trailer, path), cut_at, tuple(header["warnings"]), str(path))

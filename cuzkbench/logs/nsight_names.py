@@ -9,24 +9,12 @@ import re
 from typing import NamedTuple
 
 from cuzkbench.events import Lane, Memory, Phase
+from cuzkbench.logs.chrome_kinds import copy_by_name
 
 MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown")
 COPIES = (
-    "unknown",
-    "HtoD",
-    "DtoH",
-    "HtoA",
-    "AtoH",
-    "AtoA",
-    "AtoD",
-    "DtoA",
-    "DtoD",
-    "HtoH",
-    "PtoP",
-    "HtoD",
-    "DtoH",
-    "DtoD",
-)
+    "unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD",
+)  # fmt: skip
 UNIFIED = (11, 12, 13)  # the last three: pages that moved by themselves
 LOCK_WAITS = re.compile(  # not unlock and trylock, which do not block
     r"pthread_(?:mutex_|rwlock_|cond_|barrier_)(?:timed|clock)?(?:lock|rdlock|wrlock|wait)|sem_(?:timed|clock)?wait|futex\w*"
@@ -63,10 +51,4 @@ def copy_of(kind: int, source: int, target: int) -> tuple[str, str, str, str]:
     sides = [MEMORIES[side] if 0 <= side < len(MEMORIES) else "Unknown" for side in (source, target)]
     towards = COPIES[kind] if 0 <= kind < len(COPIES) else "unknown"
     name = f"{'Unified memcpy' if kind in UNIFIED else 'Memcpy'} {towards} ({sides[0]} -> {sides[1]})"
-    if towards == "HtoH":
-        return Phase.OTHER, Lane.CPU, Memory.NONE, name
-    for direction, lane, ends, host in (("H2D", Lane.COPY_H2D, "HtoD HtoA", 0), ("D2H", Lane.COPY_D2H, "DtoH AtoH", 1)):
-        if towards in ends.split():
-            memory = {"Pageable": Memory.PAGEABLE, "Pinned": Memory.PINNED}.get(sides[host], Memory.UNKNOWN)
-            return Phase[direction], lane, memory, name
-    return Phase.D2D, Lane.COMPUTE, Memory.UNKNOWN if towards == "unknown" else Memory.NONE, name
+    return (Phase.OTHER, Lane.CPU, Memory.NONE, name) if towards == "HtoH" else (*copy_by_name(name), name)
