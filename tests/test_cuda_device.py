@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -130,4 +131,28 @@ def test_the_bound_of_the_clock_counts_each_anchors_age(fake: Fake, monkeypatch:
     monkeypatch.setattr(cuda_clock.time, "perf_counter_ns", lambda: 8 * second)
     fit = device.clock_fit()
     assert fit["drift_ppm"] == pytest.approx(4.0) and fit["bound_ns"] == pytest.approx(5_000 + 6 * 4_000)
+    device.close()
+
+
+def test_marks_use_events_that_exist(fake: Fake) -> None:
+    """Workers stood still for 0.7 s: making an event waits for the lock that another one's pageable copy holds."""
+    device = open_device("cuda")
+    stream, made = device.stream(), len(fake.events)
+    for _ in range(3 * made):
+        marks = [stream.record() for _ in range(8)]
+        stream.wait(marks[0])
+        assert marks[0].time_ns() <= marks[-1].time_ns()
+    assert len(fake.events) == made
+    held = [stream.record() for _ in range(made + 1)]  # more than there are: new ones, used again from then on
+    more = len(fake.events)
+    del held
+    assert len({id(stream.record().event) for _ in range(3)}) == 1 and len(fake.events) == more > made
+    device.close()
+
+
+def test_heap_buffers_begin_with_a_page(fake: Fake) -> None:
+    device = open_device("cuda")
+    for nbytes in (1, 4095, 1 << 20):
+        buffer = device.host_buffer(nbytes, Memory.PAGEABLE)
+        assert buffer.array.ctypes.data % mmap.PAGESIZE == 0 and buffer.array.nbytes == nbytes
     device.close()

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from cuzkbench.device.cuda_streams import Events
+
 PERIOD_S = 1.0
 RETRY_S = 0.1
 TRIES = 32
@@ -44,6 +46,7 @@ class CudaClock:
         self._device = device
         self._stream = device.cupy.cuda.Stream(non_blocking=True)
         self._stop = threading.Event()
+        self._events = Events(device.cupy, block=False, count=4 * TRIES)
         self.anchor = self._take(None, tries=4 * TRIES)
         self.anchors = [self.anchor]
         self._thread = threading.Thread(target=self._renew, name="cuda-clock", daemon=True)
@@ -79,23 +82,29 @@ class CudaClock:
         wait_s = PERIOD_S
         while not self._stop.wait(wait_s):
             anchor = self._take(self.anchor)
-            wait_s = RETRY_S
             if anchor.beats(self.anchor):
                 self.anchors.append(anchor)
                 self.anchor, wait_s = anchor, PERIOD_S
+            else:
+                self._events.give(anchor.event)
+                wait_s = RETRY_S
 
     def _take(self, before: Anchor | None, tries: int = TRIES) -> Anchor:
         """The tightest of some brackets: the event happened between the two host readings."""
-        cuda, best = self._device.cupy.cuda, None
+        best: tuple[int, int, Any] | None = None
         for _ in range(tries):
-            event = cuda.Event()
+            event = self._events.take()
             begin = time.perf_counter_ns()
             event.record(self._stream)
             while not event.done:
                 pass
             end = time.perf_counter_ns()
-            if best is None or end - begin < best[0]:
-                best = (end - begin, begin, event)
+            if best is not None and end - begin >= best[0]:
+                self._events.give(event)
+                continue
+            if best is not None:
+                self._events.give(best[2])
+            best = (end - begin, begin, event)
         assert best is not None
         width, begin, event = best
         device_ns = 0.0 if before is None else before.device_ns + self._elapsed_ns(before.event, event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cuzkbench.events import DeviceError
@@ -39,14 +40,41 @@ class CudaBuffer:
         return CudaBuffer(self.address + offset, nbytes, self)
 
 
+class Events:
+    """The driver's events, made ahead and used again.
+
+    Making one takes a lock of the driver that a pageable copy holds to its end: beside copies of 4 GiB it took 1.1 s on
+    an H200, where recording, waiting, launching and synchronising took 0.1 ms at most.
+    """
+
+    def __init__(self, cupy: Any, block: bool, count: int) -> None:
+        self._make = lambda: cupy.cuda.Event(block=block)
+        self._free = deque(self._make() for _ in range(count))
+
+    def take(self) -> Any:
+        """An event that nobody uses; a new one where none is left."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._make()
+
+    def give(self, event: Any) -> None:
+        """Put one back. Streams may still wait for it: they wait for what it recorded when they were told to."""
+        self._free.append(event)
+
+
 class CudaEvent:
     """A CUDA event with timing; its time is mapped to the host's clock through the anchor taken last before it."""
 
     def __init__(self, device: CudaDevice, stream: CudaStream) -> None:
         self._device = device
         self._anchor = device.clock.anchor
-        self.event = device.cupy.cuda.Event(block=True)
+        self.event = device.events.take()
         self.event.record(stream.stream)
+
+    def __del__(self) -> None:
+        if hasattr(self, "event"):
+            self._device.events.give(self.event)
 
     def synchronize(self) -> None:
         """Block until the stream has passed the event; the driver's words on failure."""
