@@ -85,13 +85,15 @@ class Log:
                 facts.append((f"{who}kernels", "none"))
                 continue
             busy = f"{percent(row.kernel_utilisation)} of {duration(row.window_ns)}"
-            count = f"{row.partitions:,} and {int((warm['gpu'] == row.gpu).sum())} warm-up"
+            before = int((warm["gpu"] == row.gpu).sum())
+            count = f"{row.partitions:,}" + (f" and {before} warm-up" if before else "")
             facts += [(f"{who}kernel utilisation", busy), (f"{who}partitions", count)]
             if not pd.isna(row.cadence_ns):
                 ideal = "" if pd.isna(row.ideal_cadence_ns) else f", ideal {duration(row.ideal_cadence_ns)}"
                 facts.append((f"{who}cadence", duration(row.cadence_ns) + ideal))
         for row in bandwidth(self).query("direction == 'H2D'").itertuples():
             line = "" if pd.isna(row.line_rate_gb_s) else f", line rate {rate(row.line_rate_gb_s)}"
+            line += " (assumed)" if row.line_rate_source == "assumed" else ""
             facts.append((f"upload, {str(row.memory).lower()}", rate(row.gb_s) + line))
         trailer = self.trailer or {}
         if proofs := trailer.get("proofs"):

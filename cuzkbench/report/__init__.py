@@ -21,8 +21,8 @@ PLOTLY_JS = "plotly-cartesian-4.1.1.min.js.gz"  # the traces in use, a quarter o
 _TEMPLATES = resources.files("cuzkbench") / "templates"
 
 
-def write(logs: Sequence[Log], path: str | Path) -> None:
-    """One self-contained HTML file about one or several logs, whole or not at all.
+def write(logs: Sequence[Log], path: str | Path, home: str = "") -> None:
+    """One self-contained HTML file about one or several logs, whole or not at all; `home` is its gallery's index.
 
     Raises ValueError without a log, OSError where the file cannot be written.
     """
@@ -33,7 +33,7 @@ def write(logs: Sequence[Log], path: str | Path) -> None:
         files = [Path(folder) / name for name in file_names(logs)]
         for log, file in zip(logs, files, strict=True):
             log.save(file)
-        page = render(files, " against ".join(told_apart(logs)))
+        page = render(files, " against ".join(told_apart(logs)), home)
     with replacing(target) as partial:
         partial.write_text(page, encoding="utf-8")
 
@@ -54,19 +54,21 @@ def embeds(file: Path) -> bool:
     return file.stat().st_size <= EMBED_BYTES
 
 
-def render(files: Sequence[Path], title: str) -> str:
+def render(files: Sequence[Path], title: str, home: str = "") -> str:
     """The page about the logs in these files: the notebook's outputs in our template."""
     from cuzkbench.report.execute import execute
 
     notebook = json.loads((_TEMPLATES / "report.ipynb").read_text(encoding="utf-8"))
     done = execute(notebook, paths=[str(file) for file in files])
-    return page(done, f"Why is the GPU idle? {title}", files)
+    return page(done, f"Why is the GPU idle? {title}", files, home)
 
 
-def page(notebook: Mapping[str, Any], title: str, files: Sequence[Path] = (), home: str = "") -> str:
+def page(
+    notebook: Mapping[str, Any], title: str, files: Sequence[Path] = (), home: str = "", code: bool = False
+) -> str:
     """An executed notebook as one self-contained page that carries these files.
 
-    `home` links to the index of a gallery, where notebooks show their code.
+    `home` links to the index of a gallery; `code` shows each cell's source above its outputs.
     """
     import nbformat
     from nbconvert import TemplateExporter
@@ -80,8 +82,9 @@ def page(notebook: Mapping[str, Any], title: str, files: Sequence[Path] = (), ho
     parts = {
         "title": title,
         "home": home,
+        "code": code,
         "glossary": glossary.listed(),
-        "highlight": HtmlFormatter(style="friendly").get_style_defs(".highlight") if home else "",
+        "highlight": HtmlFormatter(style="friendly").get_style_defs(".highlight") if code else "",
         "version": __version__,
         "style": (_TEMPLATES / "report" / "style.css").read_text(encoding="utf-8"),
         "script": (_TEMPLATES / "report" / "page.js").read_text(encoding="utf-8"),

@@ -76,8 +76,9 @@ def verdict(answer: Answer) -> str:
 
 
 def _untold(answer: Answer) -> str:
-    """Why the log can tell of no theory; empty where it can of one."""
-    whys = {theory["why"] if theory["verdict"] == "cannot tell" else "" for theory in answer["theories"]}
+    """Why the log can tell of no theory that a replay tests; empty where it can of one, or where the GPU is busy."""
+    tested = [one for one in answer["theories"] if one["name"] != "compute-bound" or one["verdict"] == "supported"]
+    whys = {theory["why"] if theory["verdict"] == "cannot tell" else "" for theory in tested}
     return whys.pop() if len(whys) == 1 else ""
 
 
@@ -244,7 +245,8 @@ def provenance(logs: Sequence[Log]) -> HTML:
     """Machine, versions, plan, seed and the log's own state; only fields named here, whatever a header holds."""
     facts = [_facts(log) for log in logs]
     names = dict.fromkeys(name for fact in facts for name in fact)
-    return table(("", *told_apart(logs)), ([name, *(fact.get(name, NONE) for fact in facts)] for name in names))
+    rows = ([name, *(fact.get(name, NONE) for fact in facts)] for name in names)
+    return table(("", *told_apart(logs)), rows, stacks=len(logs) > 1)
 
 
 def _facts(log: Log) -> dict[str, str]:

@@ -69,7 +69,10 @@ def _answer(cell: Mapping[str, Any], own: Mapping[str, Any] | None, name: str) -
     rows = "".join(_strip("this run" if shown is own else who, shown["lanes"], limit) for who, shown in strips)
     changes = [word for knob, value in cell["changes"].items() for word in (f"--{knob}", str(value))]
     command = escape(shlex.join(["cuzkbench", "whatif", name, *changes]))
-    return f'{text}<div class="strips">{rows}</div><p class="soft">{escape(cell["why"])} · <code>{command}</code></p>'
+    rests = f"Kernels above, uploads below; {escape(cell['why'])}."
+    return (
+        f'{text}<div class="strips">{rows}</div><p class="soft">{rests} The same in a shell: <code>{command}</code></p>'
+    )
 
 
 def _strip(who: str, lanes: Mapping[str, Sequence[tuple[int, int]]], limit: int) -> str:

@@ -17,14 +17,15 @@
     const lines = 20 * breaks(title.text) + 16 * breaks(title.subtitle.text);
     const pad = { ...title.pad, t: title.pad.t + (breaks(title.text) ? 12 : 0) }; // plotly lifts a title of several lines
     const broken = text => (breaks(text) ? text.replaceAll("\n", "<br>") : text);
-    const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis"));
+    const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis")), nticks = Math.max(5, width / 70);
     const subtitle = { ...title.subtitle, text: broken(title.subtitle.text) };
     return {
       ...layout,
       title: { ...title, text: broken(title.text), subtitle, pad },
       margin: { ...layout.margin, t: layout.margin.t + lines },
       height: layout.height + lines,
-      ...Object.fromEntries(axes.map(name => [name, { ...layout[name], nticks: 4 }])),
+      annotations: layout.annotations?.map(one => ({ ...one, text: broken(one.text) })),
+      ...Object.fromEntries(axes.map(name => [name, { ...layout[name], nticks }])),
     };
   };
 
@@ -101,6 +102,12 @@
     details.append(table);
   }
   const round = value => (typeof value === "number" ? Number(value.toPrecision(6)) : value);
+
+  // The names of columns and causes may break at their underscores.
+  for (const cell of document.querySelectorAll(".dataframe th, .dataframe td")) {
+    const parts = cell.children.length ? [] : cell.textContent.split("_");
+    if (parts.length > 1) cell.replaceChildren(...parts.flatMap((part, at) => (at ? ["_", document.createElement("wbr"), part] : [part])));
+  }
 
   // The embedded logs become files only when the page is opened: nothing is fetched.
   for (const holder of document.querySelectorAll("script[data-name]")) {
