@@ -129,6 +129,7 @@ class _Gpu:
             self._before_pickup()
             self._waiting_for_the_lock()
             self._own_stages()
+            self._behind_another_copy()
             self._without_partition()
             self._left_over()
         return self
@@ -210,6 +211,26 @@ class _Gpu:
         self.claim(copy & (pieces.start < _at(self.shared, step)), GapCause.LINK_CONTENTION, Reason.SHARED, step)
         self.claim(copy, GapCause.SLOW_TRANSFER, Reason.STAGE, step)
 
+    def _behind_another_copy(self) -> None:
+        """Rule 7: on CUDA a pageable copy holds the driver's lock, so that another worker's next call stands still."""
+        if self.log.kind not in ("cuda", "foreign"):
+            return
+        steps = self.steps
+        pageable = steps.mask(Phase.H2D) & (steps.kind == KIND[Memory.PAGEABLE])
+        life = steps.owned(np.ones(len(steps.who), bool))
+        until = np.append(life.start[1:], NEVER)
+        until[:-1][life.group[1:] != life.group[:-1]] = NEVER
+        still = pageable[life.row] & (until > life.end)
+        pauses = Owned(life.group[still], life.end[still], until[still], life.row[still])
+
+        pieces = self.pieces
+        paused = self.during(pieces.who, pauses) >= 0
+        step = self.during(np.zeros_like(pieces.who), steps.owned(pageable & (steps.bytes > 0), 0), paused)
+        stranger = (step >= 0) & (_at(steps.worker, step) != pieces.worker)
+        fair, other = pieces.start < _at(self.alone, step), _at(steps.who, step)
+        self.claim(stranger & fair, GapCause.LINK_CONTENTION, Reason.BEHIND, step, other)
+        self.claim(stranger, GapCause.SLOW_TRANSFER, Reason.BEHIND, step, other)
+
     def _without_partition(self) -> None:
         """Foreign logs: copies in flight by memory kind, host waits, launch latency, the device's own memory work."""
         rows, frame = self.rows, self.log.frame
@@ -233,7 +254,7 @@ class _Gpu:
             self.claim((self.pieces.who < 0) & within, cause, reason)
 
     def _left_over(self) -> None:
-        """Rule 7: between kernels of one partition, or short; what is still left cannot be told."""
+        """Rule 8: between kernels of one partition, or short; what is still left cannot be told."""
         pieces, first = self.pieces, self.kernels.first(len(self.table.partitions) + 1)
         free = pieces.cause < 0
         stretches = intervals.union(pieces.start[free], pieces.end[free])

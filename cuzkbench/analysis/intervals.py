@@ -90,21 +90,11 @@ def merge(group: object, start: object, end: object, within_ns: int = 0) -> Merg
     return Merged(groups[first], starts[first], reach[last], member)
 
 
-def pairs(start: object, end: object, other: Intervals) -> tuple[np.ndarray, np.ndarray]:
-    """Every (row index, index into `other`) that overlap by at least a nanosecond, by row, then by time."""
-    starts, ends = _int64(start), _int64(end)
-    low = np.searchsorted(other.end, starts, side="right")
-    high = np.searchsorted(other.start, ends, side="left")
-    count = np.where(ends > starts, np.maximum(high - low, 0), 0)
-    rows = np.repeat(np.arange(len(starts)), count)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-    return rows, low[rows] + within
-
-
 def intersection(a: Intervals, b: Intervals) -> Intervals:
-    """The instants in both sets."""
-    rows, others = pairs(a.start, a.end, b)
-    return Intervals(np.maximum(a.start[rows], b.start[others]), np.minimum(a.end[rows], b.end[others]))
+    """The instants in both sets: from each start but the first to the end before it, since at most two are open."""
+    starts, ends = np.sort(np.concatenate((a.start, b.start)))[1:], np.sort(np.concatenate((a.end, b.end)))[:-1]
+    both = starts < ends
+    return Intervals(starts[both], ends[both])
 
 
 def gaps(a: Intervals, start: int, end: int) -> Intervals:
@@ -114,13 +104,6 @@ def gaps(a: Intervals, start: int, end: int) -> Intervals:
     ends = np.concatenate((inside.start, _int64([end])))
     full = ends > starts
     return Intervals(starts[full], ends[full])
-
-
-def difference(a: Intervals, b: Intervals) -> Intervals:
-    """The instants of a that b does not hold."""
-    if len(a.start) == 0:
-        return EMPTY
-    return intersection(a, gaps(b, int(a.start[0]), int(a.end[-1])))
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     OWN_HOLD = "{who} held the lock over its own stage after waiting for it: {stage}"
     STAGE = "{who}: {stage}"
     SHARED = "{who} shared the bus with other copies: {stage}"
+    BEHIND = "{who} stood still after a pageable copy of its own while {other} copied: {stage}"
     BETWEEN = "between two kernels of {who}"
     SHORT = "at most 100 µs without a cause before a kernel of {who}"
     SILENT = "the log does not show what {who} did"
