@@ -8,14 +8,14 @@ they become rows. See FORMATS.md for the versions and for what this format canno
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cuzkbench.events import Lane, Memory, Phase
+import pandas as pd
+
+from cuzkbench.events import Event, Lane, Memory, Phase
 from cuzkbench.logs.cuzk_calls import Assembler, Call, match
-from cuzkbench.logs.cuzk_clock import MS, Clock, Record, Stamped
-from cuzkbench.logs.cuzk_lines import Lines, Timing
+from cuzkbench.logs.cuzk_lines import MS, Clock, Lines, Record, Stamped, Timing
 from cuzkbench.logs.cuzk_parts import Part, Parts
 from cuzkbench.logs.foreign import Foreign, utc
 from cuzkbench.logs.limits import Limits, Source, head
@@ -30,13 +30,7 @@ UPPER = (
 )
 LOWER = "Kernel times are lower bounds: the log does not tell some uploads from the NTTs beside them."
 NO_CALLS = "No lock, upload or kernel lines (CUZK_TIMING): only the times of whole calls are known."
-_PLAIN: dict[str, Any] = {"job": "", "partition": -1, "gpu": -1, "worker": -1, "phase": "", "lane": "", "name": ""} | {
-    "start_ns": 0,
-    "end_ns": 0,
-    "value": float("nan"),
-    "bytes": 0,
-    "memory": Memory.NONE,
-}
+_Piece = tuple[Phase, str, int, dict[str, Any]]  # phase, name, ns, columns
 _SIGNS = re.compile(rb"TIMELINE,\d+,|CUZK_TIMING:|CUZK_NTT_H:|cuzk_(?:core|daemon)\b")
 
 
@@ -73,11 +67,12 @@ def read(
         if source.cut or not lines.ended:
             cuts.append(f"{file.name}, byte {source.taken}: {source.cut or 'the last line does not end'}")
     clock = Clock(streams, out.bounded)
-    stamped = [clock.stamps(index, stream) for index, stream in enumerate(streams)]
-    in_order = sorted([(ns, r) for stream in stamped for ns, r in stream if ns is not None], key=lambda pair: pair[0])
+    in_order = sorted(
+        ((ns, r) for stream in clock.stamped for ns, r in stream if ns is not None), key=lambda pair: pair[0]
+    )
     parts = Parts(in_order, out)
     workers = {part.worker for part in parts.all if part.worker >= 0}
-    calls = _calls(stamped, max(1, len({*parts.gpu_of.values()} or workers)), out)
+    calls = _calls(clock.stamped, max(1, len({*parts.gpu_of.values()} or workers)), out)
     rows = _Rows(out, parts, partition_bytes)
     for stated, call in match(calls, parts.proved(), out.bounded):
         rows.call(stated.owner, stated.at_ns - stated.ms * MS, stated.at_ns, call)
@@ -112,7 +107,7 @@ class _Rows:
 
     def __init__(self, out: Foreign, parts: Parts, partition_bytes: int | None) -> None:
         self.out, self.parts, self.partition_bytes = out, parts, partition_bytes
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Event] = []
         self.gpus: set[int] = set()
         self.guessed: set[int] = set()  # workers
         self.bounds: set[str] = set()  # sentences
@@ -120,18 +115,13 @@ class _Rows:
     def add(self, part: Part, phase: Phase, name: str, start: int, end: int, **more: Any) -> None:
         """One row, unless it is empty."""
         if end > start or phase is Phase.COUNTER:
-            row = {"job": part.name, "partition": part.partition, "gpu": self.gpu(part), "worker": part.worker}
-            row |= {"phase": phase, "lane": LANES.get(phase, Lane.CPU), "name": name, "start_ns": start, "end_ns": end}
-            self.rows.append(_PLAIN | row | more)
-
-    def gpu(self, part: Part) -> int:
-        """The GPU of the partition's worker."""
-        gpu = self.parts.gpu_of.get(part.worker, 0)
-        self.gpus.add(gpu)
-        if part.worker not in self.parts.gpu_of:
-            self.out.bounded["workers whose GPU no line names, taken as GPU 0"] += part.worker not in self.guessed
-            self.guessed.add(part.worker)
-        return gpu
+            gpu = self.parts.gpu_of.get(part.worker, 0)
+            self.gpus.add(gpu)
+            if part.worker not in self.parts.gpu_of:
+                self.guessed.add(part.worker)
+            early = phase in (Phase.SYNTHESIS, Phase.QUEUE)
+            who = (part.name, part.partition, *((-1, -1) if early else (gpu, part.worker)))
+            self.rows.append(Event("", *who, phase, LANES.get(phase, Lane.CPU), name, start, end, **more))
 
     def size(self, part: Part) -> int:
         """Bytes of a, b and c of this partition, 0 where nobody knows."""
@@ -144,16 +134,15 @@ class _Rows:
 
     def life(self, part: Part) -> None:
         """What happened before and after the call."""
-        nobody = {"gpu": -1, "worker": -1}
         start = part.synth_start
         if start is None and part.synth_end is not None and part.synth_ms is not None:
             start = part.synth_end - part.synth_ms * MS
             self.out.bounded["syntheses whose start line is missing, dated back from their end"] += 1
         if start is not None and part.synth_end is not None:
-            self.add(part, Phase.SYNTHESIS, "synthesis", start, part.synth_end, **nobody)
+            self.add(part, Phase.SYNTHESIS, "synthesis", start, part.synth_end)
         ready = part.queued if part.queued is not None else part.synth_end
         if ready is not None and part.pickup is not None:
-            self.add(part, Phase.QUEUE, "queue", min(ready, part.pickup - 1), part.pickup, **nobody)
+            self.add(part, Phase.QUEUE, "queue", min(ready, part.pickup - 1), part.pickup)
         if part.returned is not None and part.prove_start_ms is not None:
             at = part.returned
             self.add(part, Phase.COUNTER, "prove_start_ms", at, at, value=float(part.prove_start_ms))
@@ -169,43 +158,45 @@ class _Rows:
             self.add(part, Phase.OTHER, "call without its parts", entry, end)
             release = end
         else:
-            release = entry + call.total * MS
-            acquired = release - call.held * MS
-            waiting = acquired - (call.wait or 0) * MS
-            if call.wait is None:
-                self.add(part, Phase.OTHER, "preparation and lock wait, not separable", entry, acquired)
-            else:
+            release = entry + call.values["total_start_fn_ms"] * MS
+            acquired = release - call.values["mutex_held_ms"] * MS
+            if "mutex_wait_ms" in call.values:
+                waiting = acquired - call.values["mutex_wait_ms"] * MS
                 self.add(part, Phase.PREP, "pre_lock_cpu", entry, waiting)
                 self.add(part, Phase.LOCK_WAIT, "lock", waiting, acquired)
+            else:
+                self.add(part, Phase.OTHER, "preparation and lock wait, not separable", entry, acquired)
             self.add(part, Phase.LOCK_HOLD, "lock", acquired, release)
-            self.inside(part, call, acquired, release)
+            self.inside(part, call.values, acquired, release)
         if part.ended is not None:
             self.add(part, Phase.FINISH, "finish", release, part.ended)
 
-    def inside(self, part: Part, call: Call, at: int, release: int) -> None:
+    def inside(self, part: Part, values: dict[str, int], at: int, release: int) -> None:
         """Upload and kernels inside the hold, in the order in which the call runs them."""
-        parts = call.inside
-        half, ntt = call.half, parts.get("ntt_msm_h_ms", 0)
-        pieces: list[tuple[Phase, str, int, dict[str, Any]]] = []  # phase, name, ns, columns
-        if "ntt_kernels" in half and "coset_intt_sync" in half:
-            pieces += [(Phase.OTHER, "d_b_alloc", half.get("d_b_alloc", 0) * MS, {})]
-            pieces += self.upload(part, half["ntt_kernels"] * MS, half["coset_intt_sync"] * MS)
-            pieces += [(Phase.OTHER, "msm_init", half.get("msm_init", 0) * MS, {})]
-            pieces += [(Phase.KERNEL, "msm.h", half.get("msm_invoke", 0) * MS, {})]
+        ntt = values.get("ntt_msm_h_ms", 0) * MS
+        pieces: list[_Piece] = []
+        if "ntt_kernels" in values and "coset_intt_sync" in values:
+            pieces.append((Phase.OTHER, "d_b_alloc", values.get("d_b_alloc", 0) * MS, {}))
+            pieces += self.upload(part, values["ntt_kernels"] * MS, values["coset_intt_sync"] * MS)
+            pieces.append((Phase.OTHER, "msm_init", values.get("msm_init", 0) * MS, {}))
+            pieces.append((Phase.KERNEL, "msm.h", values.get("msm_invoke", 0) * MS, {}))
         elif ntt:
             self.out.bounded["uploads not told apart from NTT and H MSM"] += 1
             self.bounds.add(LOWER)
-            pieces += [(Phase.OTHER, "upload, NTT and H MSM, not separable", ntt * MS, {})]
-        pieces += [(Phase.OTHER, "", ntt * MS - sum(ns for _, _, ns, _ in pieces), {})]  # fractions that were dropped
-        pieces += [(Phase.PREP, "barrier_wait", parts.get("barrier_wait_ms", 0) * MS, {})]
-        pieces += [(Phase.KERNEL, "batch_add", parts.get("batch_add_ms", 0) * MS, {})]
-        pieces += [(Phase.KERNEL, "msm.tail", parts.get("tail_msm_ms", 0) * MS, {})]
+            pieces.append((Phase.OTHER, "upload, NTT and H MSM, not separable", ntt, {}))
+        pieces.append((Phase.OTHER, "", ntt - sum(ns for _, _, ns, _ in pieces), {}))  # fractions that were dropped
+        for phase, name, key in (
+            (Phase.PREP, "barrier_wait", "barrier_wait_ms"),
+            (Phase.KERNEL, "batch_add", "batch_add_ms"),
+            (Phase.KERNEL, "msm.tail", "tail_msm_ms"),
+        ):
+            pieces.append((phase, name, values.get(key, 0) * MS, {}))
         for phase, name, length, more in pieces:
             if name:
                 self.add(part, phase, name, at, min(at + length, release), **more)
             at += max(0, length)
 
-    def upload(self, part: Part, enqueued: int, synchronised: int) -> list[tuple[Phase, str, int, dict[str, Any]]]:
+    def upload(self, part: Part, enqueued: int, synchronised: int) -> list[_Piece]:
         """The first half up to the H MSM: from pageable memory the copies block the enqueuing, from pinned the rest."""
         size = self.size(part)
         shortest = round(size / ASSUMED_GB_S)
@@ -217,26 +208,23 @@ class _Rows:
             self.out.bounded["uploads of unknown size and memory, not told apart from NTTs"] += 1
             self.bounds.add(LOWER)
             return [(Phase.OTHER, "upload and NTT, not separable", enqueued + synchronised, {})]
-        if not pinned:
-            copy = {"bytes": size, "memory": Memory.PAGEABLE}
-            first = (
-                (Phase.H2D, "upload", enqueued, copy) if size else (Phase.OTHER, "upload of unknown size", enqueued, {})
-            )
-            return [first, (Phase.KERNEL, "ntt", synchronised, {})]
-        self.out.bounded["uploads from pinned memory, taken at line rate"] += 1
-        self.bounds.add(UPPER)
-        copied = min(shortest, enqueued + synchronised)
-        copy = {"bytes": size, "memory": Memory.PINNED}
-        return [(Phase.H2D, "upload", copied, copy), (Phase.KERNEL, "ntt", enqueued + synchronised - copied, {})]
+        copied, what = enqueued, {"bytes": size, "memory": Memory.PAGEABLE}
+        if pinned:
+            self.out.bounded["uploads from pinned memory, taken at line rate"] += 1
+            self.bounds.add(UPPER)
+            copied, what = min(shortest, enqueued + synchronised), {"bytes": size, "memory": Memory.PINNED}
+        elif not size:
+            return [(Phase.OTHER, "upload of unknown size", enqueued, {}), (Phase.KERNEL, "ntt", synchronised, {})]
+        return [(Phase.H2D, "upload", copied, what), (Phase.KERNEL, "ntt", enqueued + synchronised - copied, {})]
 
     def add_all(self) -> None:
         """The rows as columns."""
-        columns = {name: [row[name] for row in self.rows] for name in _PLAIN}
-        self.out.add(len(self.rows), **columns)
-        if not any(row["phase"] is Phase.KERNEL for row in self.rows):
+        rows = pd.DataFrame(self.rows, columns=Event._fields)
+        self.out.add(len(rows), **rows.drop(columns="run"))
+        self.out.bounded["workers whose GPU no line names, taken as GPU 0"] += len(self.guessed)
+        if not (rows["phase"] == Phase.KERNEL).any():
             self.out.labels.append(NO_CALLS)
-        holds = sorted((row["start_ns"], row["end_ns"]) for row in self.rows if row["phase"] is Phase.LOCK_HOLD)
-        if self.guessed and any(later[0] < earlier[1] - 2 * MS for earlier, later in pairwise(holds)):
+        holds = rows[rows["phase"] == Phase.LOCK_HOLD].sort_values("start_ns")
+        if self.guessed and (holds["start_ns"].shift(-1) < holds["end_ns"] - 2 * MS).any():
             self.out.warnings.append("locks of GPU 0 overlap: several GPUs are taken together, stdout tells them apart")
-        for bound in sorted(self.bounds):
-            self.out.labels.append(bound)
+        self.out.labels += sorted(self.bounds)

@@ -1,7 +1,7 @@
 """The lines of the cuzk daemon: text with escapes, prefixes and interleaved streams -> records. For `logs/cuzk.py`.
 
 Three vocabularies share one file or several: tracing lines (stdout, with a wall clock), TIMELINE lines (stderr,
-milliseconds since the engine's start) and C lines (stderr, no time, no job, no worker).
+milliseconds since the engine's start) and C lines (stderr, no time, no job, no worker). `Clock` joins their clocks.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cuzkbench.logs.limits import Source
 
+MS = 1_000_000  # ns
+RESTART_MS = 10_000  # an offset that falls back by more was counted by a new engine
+QUEUED = "partition synthesis complete, pushing to GPU queue"
+NEVER = 2**62  # ns
+_STARTING = "starting cuzk engine"
 LINE_BYTES = 1 << 16  # longer lines are no log lines
 _ESCAPES = re.compile(rb"\x1b\[[0-9;]*m")
 _STAMP = rb"20[0-6]\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\s+(?:TRACE|DEBUG|INFO|WARN|ERROR)\s"
@@ -53,6 +58,10 @@ class Timing(NamedTuple):
     fields: dict[str, Any]
 
 
+Record = Timeline | Trace | Timing
+Stamped = list[tuple[int | None, Record]]  # ns since the first engine's start, None where a line has no time
+
+
 class Lines:
     """Iterate for the records of one file in order; `ended` says then whether its last line did. Others are counted."""
 
@@ -60,7 +69,7 @@ class Lines:
         self.source, self.dropped = source, dropped
         self.ended = True
 
-    def __iter__(self) -> Iterator[Timeline | Trace | Timing]:
+    def __iter__(self) -> Iterator[Record]:
         for line in self._lines():
             text = _ESCAPES.sub(b"", _inner(line))
             starts = [found.start() for found in _RECORD.finditer(text)]
@@ -98,7 +107,7 @@ def _inner(line: bytes) -> bytes:
     return line
 
 
-def fields(text: str) -> dict[str, Any]:
+def _fields(text: str) -> dict[str, Any]:
     """`k=v` parts: whole numbers (also `Some(3)` and `3ms`) as int, `None` as None, the rest as text."""
     found: dict[str, Any] = {}
     for key, value in _FIELD.findall(text):
@@ -107,14 +116,14 @@ def fields(text: str) -> dict[str, Any]:
     return found
 
 
-def _parse(text: str) -> Timeline | Trace | Timing | None:
+def _parse(text: str) -> Record | None:
     if text.startswith("CUZK_"):
-        return Timing(text.startswith("CUZK_NTT_H"), fields(text))
+        return Timing(text.startswith("CUZK_NTT_H"), _fields(text))
     if text.startswith("TIMELINE"):
         found = _TIMELINE.match(text)
         if found is None:
             return None
-        return Timeline(int(found[1]), found[2], found[3], fields(found[4].replace(",", " ")))
+        return Timeline(int(found[1]), found[2], found[3], _fields(found[4].replace(",", " ")))
     found = _TRACE.match(text)
     if found is None:
         return None
@@ -123,9 +132,58 @@ def _parse(text: str) -> Timeline | Trace | Timing | None:
     except ValueError:
         return None
     span = _SPAN.search(found[2] or "")
-    return Trace(
-        (instant - _EPOCH) // timedelta(microseconds=1) * 1000,
-        found[4],
-        fields(span[1]) if span else {},
-        fields(found[4]),
-    )
+    utc_ns = (instant - _EPOCH) // timedelta(microseconds=1) * 1000
+    return Trace(utc_ns, found[4], _fields(span[1]) if span else {}, _fields(found[4]))
+
+
+class Clock:
+    """Offsets of one engine, or of several in turn, and wall time, as ns since the first engine's start."""
+
+    def __init__(self, streams: Sequence[Sequence[Record]], bounded: Counter[str]) -> None:
+        traces = [r for stream in streams for r in stream if isinstance(r, Trace)]
+        starts = sorted({trace.utc_ns for trace in traces if trace.message.startswith(_STARTING)})
+        told = [list(zip(stream, _sessions(stream, starts), strict=True)) for stream in streams]
+        queued = {_identity(t.fields.get("job_id"), t.fields): t.utc_ns for t in traces if t.message.startswith(QUEUED)}
+        lengths: dict[int, int] = {}
+        guesses: dict[int, int] = {}  # of an engine's start, from lines that both clocks stamped
+        for record, session in (pair for stream in told for pair in stream):
+            if isinstance(record, Timeline):
+                offset = record.offset_ms * MS
+                lengths[session] = max(lengths.get(session, 0), offset)
+                utc_ns = queued.get(_identity(record.job, record.fields))
+                if utc_ns is not None and record.event == "SYNTH_END":
+                    guesses[session] = min(utc_ns - offset, guesses.get(session, NEVER))
+        self.anchors = dict(enumerate(starts))
+        follows = min((trace.utc_ns for trace in traces), default=0)
+        for session, length in sorted(lengths.items()):
+            if session not in self.anchors:
+                self.anchors[session] = guesses.get(session, follows)
+                what = "dated by its synthesis lines" if session in guesses else "put after what was before it"
+                bounded[f"engines whose start is missing: {what}"] += 1
+            follows = self.anchors[session] + length + 1000 * MS
+        self.zero = min(self.anchors.values(), default=follows)
+        self.utc_ns = self.zero if traces else None
+        self.stamped: list[Stamped] = [[(self._ns(r, session), r) for r, session in stream] for stream in told]
+
+    def _ns(self, record: Record, session: int) -> int | None:
+        if isinstance(record, Timeline):
+            return self.anchors[session] - self.zero + record.offset_ms * MS
+        return record.utc_ns - self.zero if isinstance(record, Trace) else None
+
+
+def _identity(job: Any, fields: dict[str, Any]) -> tuple[Any, ...]:
+    return job, fields.get("partition"), fields.get("synth_ms")
+
+
+def _sessions(stream: Sequence[Record], starts: list[int]) -> Iterator[int]:
+    """For each record the number of its engine: -1 is one that ran before the first start line of its file."""
+    own = any(isinstance(r, Trace) and r.utc_ns in starts and r.message.startswith(_STARTING) for r in stream)
+    session, high = -1 if own else 0, 0
+    for record in stream:
+        if isinstance(record, Trace) and record.message.startswith(_STARTING):
+            session, high = starts.index(record.utc_ns), 0
+        elif isinstance(record, Timeline):
+            if not own and record.offset_ms + RESTART_MS < high:
+                session, high = session + 1, 0
+            high = max(high, record.offset_ms)
+        yield session

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuzkbench.logs.cuzk_calls import Proved
-from cuzkbench.logs.cuzk_clock import MS, QUEUED, Record
-from cuzkbench.logs.cuzk_lines import Timeline, Trace
+from cuzkbench.logs.cuzk_lines import MS, QUEUED, Record, Timeline, Trace
 from cuzkbench.logs.foreign import MOST_GPUS, Foreign
 
 LATE_NS = 5 * MS  # between two streams' stamps of one moment
@@ -74,15 +73,14 @@ class Parts:
         for ns, record in stamped:
             if isinstance(record, Timeline):
                 self._event(ns, record.event, record.job, record.fields)
-        if not self.all:
-            for ns, trace in traces:
-                self._stand_in(ns, trace)
+        for ns, trace in traces if not self.all else ():
+            self._stand_in(ns, trace)
         for ns, trace in traces:
             self._mention(trace)
             self._worker_says(ns, trace)
+            self.read["tracing lines"] += 1
 
     def _event(self, ns: int, event: str, job: str, fields: dict[str, Any]) -> None:
-        """One step of a partition's life."""
         attribute = EVENTS.get(event)
         if attribute is None:
             self.dropped["TIMELINE events of an unknown name"] += 1
@@ -157,21 +155,21 @@ class Parts:
             named = self._named.get((str(trace.fields.get("job_id")), partition), [])
             if named and named[-1].ended is None and named[-1].pickup is not None:
                 named[-1].ended, named[-1].gpu_ms = ns, _number(trace.fields.get("gpu_ms"), None)
-        self.read["tracing lines"] += 1
 
     def in_flight(self, last: int) -> int:
         """Partitions that may still have been at work when the log ended at `last`; earlier ones had failed."""
-        signs = [
-            name for name in ("finalised", "ended", "returned") if any(getattr(p, name) is not None for p in self.all)
-        ]
-        done = [part for part in self.all if signs and getattr(part, signs[0]) is not None]
-        done_by = {part.worker: max(part.pickup or 0, 0) for part in sorted(done, key=lambda part: part.pickup or 0)}
+        known = {name for name in ("finalised", "ended", "returned") for p in self.all if getattr(p, name) is not None}
+        sign = next((name for name in ("finalised", "ended", "returned") if name in known), "")
+        done = [part for part in self.all if sign and getattr(part, sign) is not None]
+        open_ = [part for part in self.all if not sign or getattr(part, sign) is None]
         longest = max((p.synth_end - p.synth_start for p in self.all if p.synth_end and p.synth_start), default=0)
-        open_ = [part for part in self.all if not signs or getattr(part, signs[0]) is None]
+        latest: dict[int, int] = {}  # of each worker: when it picked up the last partition that was finished
+        for part in done:
+            latest[part.worker] = max(latest.get(part.worker, 0), part.pickup or 0)
         flying = 0
         for part in open_:
             if part.pickup is not None:
-                flying += part.pickup > done_by.get(part.worker, -1)
+                flying += part.pickup > latest.get(part.worker, -1)
             elif part.synth_end is not None or part.queued is not None:
                 flying += 1
             else:
