@@ -1,16 +1,28 @@
-"""What the commands that read logs do: load, ask the analysis, print or write the answer."""
+"""The commands that read logs: load, ask the analysis, print or write the answer; heavy modules come inside them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from cuzkbench import outputs
 
 EXPORTS = ("chrome", "jsonl", "parquet")
 MOST_S = 9e9  # int64 nanoseconds hold that many seconds
+
+app = typer.Typer()
+
+OneLog = Annotated[Path, typer.Argument(metavar="LOG", show_default=False, help="A log of any known format.")]
+Logs = Annotated[list[Path], typer.Argument(metavar="LOG", show_default=False, help="Logs of any known format.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
+Output = Annotated[Path, typer.Option("-o", "--output", show_default=False, help="The file to write.")]
+Lock = Annotated[str | None, typer.Option(help="What the GPU lock covers: coarse, device or narrow.")]
+Memory = Annotated[str | None, typer.Option(help="Where the vectors live: pageable, pinned, registered or staged.")]
+Workers = Annotated[int | None, typer.Option(help="GPU workers of each GPU, 1 to 8.")]
+SynthesisWorkers = Annotated[int | None, typer.Option(help="Partitions synthesised at a time.")]
 
 
 def print_json(document: Any) -> None:
@@ -18,31 +30,31 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
+@app.command()
 def explain(
-    path: Path,
-    as_json: bool,
-    line_rate: float | None = None,
-    begin_s: float | None = None,
-    end_s: float | None = None,
-    fail_under: float | None = None,
-) -> int:
-    """`cuzkbench explain`; returns 1 where a GPU was used less than `fail_under`, or none was used at all."""
+    log: OneLog,
+    json: Json = False,
+    line_rate: Annotated[float | None, typer.Option(help="GB/s that a pinned copy reaches there.")] = None,
+    begin: Annotated[float | None, typer.Option("--from", help="Leave out what was before this second.")] = None,
+    end: Annotated[float | None, typer.Option("--to", help="Leave out what was after this second.")] = None,
+    fail_under: Annotated[float | None, typer.Option(help="Exit 1 below this kernel utilisation, e.g. 0.9.")] = None,
+) -> None:
+    """Say where every idle nanosecond went, which theories the log supports, and the one change that gains most."""
     from cuzkbench import analysis
     from cuzkbench.logs import read
     from cuzkbench.tables import explanation, show
 
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise ValueError(f"--fail-under {fail_under:g}: a share, from 0 to 1")
-    begin, end = _nanoseconds("--from", begin_s), _nanoseconds("--to", end_s)
-    answer = analysis.explain(read(path), line_rate=line_rate, start_ns=begin, end_ns=end)
-    if as_json:
+    window = {"start_ns": _nanoseconds("--from", begin), "end_ns": _nanoseconds("--to", end)}
+    answer = analysis.explain(read(log), line_rate=line_rate, **window)
+    if json:
         print_json(answer)
     else:
         show(*explanation(answer))
-    if fail_under is None:
-        return 0
-    judged = [gpu["kernel_utilisation"] for gpu in answer["gpus"] if gpu["window_ns"]]
-    return int(not judged or min(judged) < fail_under)
+    if fail_under is not None:  # where no GPU was used at all, that is less too
+        used = [gpu["kernel_utilisation"] for gpu in answer["gpus"] if gpu["window_ns"]]
+        raise typer.Exit(int(min(used, default=-1.0) < fail_under))
 
 
 def _nanoseconds(option: str, seconds: float | None) -> int | None:
@@ -51,20 +63,32 @@ def _nanoseconds(option: str, seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def compare(paths: Sequence[Path], as_json: bool) -> None:
-    """`cuzkbench compare`."""
+@app.command()
+def compare(logs: Logs, json: Json = False) -> None:
+    """The same for several logs, side by side."""
     from cuzkbench import analysis
     from cuzkbench.logs import read
     from cuzkbench.tables import comparison, show
 
-    logs = [read(path) for path in paths]
-    if as_json:
-        return print_json({"logs": [analysis.explain(log) for log in logs]})
-    return show(*comparison(logs))
+    read_logs = [read(path) for path in logs]
+    if json:
+        print_json({"logs": [analysis.explain(log) for log in read_logs]})
+    else:
+        show(*comparison(read_logs))
 
 
-def whatif(path: Path, changes: Mapping[str, Any], as_json: bool) -> None:
-    """`cuzkbench whatif`. Raises ValueError where nothing is changed."""
+@app.command()
+def whatif(
+    log: OneLog,
+    lock: Lock = None,
+    memory: Memory = None,
+    workers: Workers = None,
+    synthesis_workers: SynthesisWorkers = None,
+    link_gb_s: Annotated[float | None, typer.Option(help="Rate of every copy, GB/s.")] = None,
+    json: Json = False,
+) -> None:
+    """Predict what another policy, number of workers or link would give, with an interval."""
+    changes = {name: value for name, value in locals().items() if name not in ("log", "json")}
     from cuzkbench import analysis
     from cuzkbench.logs import read
     from cuzkbench.tables import prediction, show
@@ -72,50 +96,62 @@ def whatif(path: Path, changes: Mapping[str, Any], as_json: bool) -> None:
     chosen = {name: value for name, value in changes.items() if value is not None}
     if not chosen:
         raise ValueError(f"whatif: change something: {', '.join('--' + name.replace('_', '-') for name in changes)}")
-    answer = analysis.whatif(read(path), **chosen)
-    return print_json(answer) if as_json else show(*prediction(answer))
+    answer = analysis.whatif(read(log), **chosen)
+    if json:
+        print_json(answer)
+    else:
+        show(*prediction(answer))
 
 
-def report(paths: Sequence[Path], output: Path) -> None:
-    """`cuzkbench report`."""
+@app.command()
+def report(logs: Logs, output: Output) -> None:
+    """Write one self-contained HTML file about one or several logs."""
     from cuzkbench import report
     from cuzkbench.logs import read
     from cuzkbench.tables import show
 
-    outputs.check(output, inputs=paths)
-    report.write([read(path) for path in paths], output)
+    outputs.check(output, inputs=logs)
+    report.write([read(path) for path in logs], output)
     show(f"wrote {output}")
 
 
-def import_files(paths: Sequence[Path], output: Path, format: str | None, partition_bytes: int | None) -> None:
-    """`cuzkbench import`: says what was read, bounded and left out."""
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="The parts of one log.")],
+    output: Output,
+    format: Annotated[str | None, typer.Option(help="native, cuzk, nsight or chrome; else by content.")] = None,
+    partition_bytes: Annotated[int | None, typer.Option(help="cuzk: bytes that one partition uploads.")] = None,
+) -> None:
+    """Read a foreign trace and write it as a log of ours (.jsonl or .parquet); say what was read, bounded, left out."""
     from cuzkbench.logs import read
     from cuzkbench.tables import show
 
-    outputs.check(output, outputs.LOGS, paths)
+    outputs.check(output, outputs.LOGS, files)
     options: dict[str, Any] = {} if partition_bytes is None else {"partition_bytes": partition_bytes}
-    log = read(*paths, format=format, **options)
+    log = read(*files, format=format, **options)
     log.save(output)
     phases = ", ".join(f"{count:,} {phase}" for phase, count in log.frame["phase"].value_counts().items() if count)
     show(f"{log.format}: {len(log.frame):,} rows on {log.device_name}: {phases}")
     show(*(f"note: {warning}" for warning in log.warnings), f"wrote {output}")
 
 
-def export(path: Path, to: str, output: Path) -> None:
-    """`cuzkbench export`. Raises ValueError for an unknown format, or a name that belongs to another."""
-    from cuzkbench.logs import read
+@app.command()
+def export(
+    log: OneLog,
+    output: Output,
+    to: Annotated[str, typer.Option(help="chrome (for Perfetto), parquet or jsonl.")] = "chrome",
+) -> None:
+    """Write a log in a format that other tools read."""
+    from cuzkbench.logs import chrome_export, read
     from cuzkbench.tables import show
 
     if to not in EXPORTS:
         raise ValueError(f"--to {to!r}: one of {', '.join(EXPORTS)}")
     if to == "chrome" and output.suffix in outputs.LOGS:
         raise ValueError(f"output {str(output)!r}: a Chrome trace; add --to {output.suffix[1:]}, or take another name")
-    outputs.check(output, () if to == "chrome" else (f".{to}",), [path])
-    log = read(path)
+    outputs.check(output, () if to == "chrome" else (f".{to}",), [log])
     if to == "chrome":
-        from cuzkbench.logs import chrome_export
-
-        chrome_export.write(log, output)
+        chrome_export.write(read(log), output)
     else:
-        log.save(output)
+        read(log).save(output)
     show(f"wrote {output}")

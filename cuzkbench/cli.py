@@ -1,4 +1,4 @@
-"""The command `cuzkbench`: one function call per sub-command, no logic. Heavy modules are imported inside them.
+"""The command `cuzkbench`, and its sub-commands that make something. Heavy modules are imported inside them.
 
 Exit status: 0 done, 1 the run or the data failed, 2 wrong usage, 130 after Ctrl-C. A caller's fault is one line on
 stderr.
@@ -14,7 +14,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from cuzkbench import answers, outputs
+from cuzkbench.answers import Json, Lock, Memory, Output, SynthesisWorkers, Workers
 from cuzkbench.events import DeviceError, LogFormatError
+from cuzkbench.plan import RunPlan
+
+# what a small `ulimit -v` makes of loading a library and of starting a thread
+NO_ROOM = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 class Commands(TyperGroup):
@@ -32,14 +38,8 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 bench = typer.Typer(no_args_is_help=True, help="Verify, then time.")
 app.add_typer(bench, name="bench")
+app.add_typer(answers.app)
 
-OneLog = Annotated[Path, typer.Argument(metavar="LOG", show_default=False, help="A log of any known format.")]
-Logs = Annotated[list[Path], typer.Argument(metavar="LOG", show_default=False, help="Logs of any known format.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
-Output = Annotated[Path, typer.Option("-o", "--output", show_default=False, help="The file to write.")]
-Lock = Annotated[str | None, typer.Option(help="What the GPU lock covers: coarse, device or narrow.")]
-Memory = Annotated[str | None, typer.Option(help="Where the vectors live: pageable, pinned, registered or staged.")]
-Workers = Annotated[int | None, typer.Option(help="GPU workers of each GPU, 1 to 8.")]
 Preset = Annotated[str | None, typer.Option(help="Start from a named plan, such as seed-case or fixed.")]
 
 
@@ -47,9 +47,10 @@ Preset = Annotated[str | None, typer.Option(help="Start from a named plan, such 
 def top(version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False) -> None:
     """Why is the GPU of a zero-knowledge prover idle half the time, and what would fix it?"""
     if version:
-        from cuzkbench.doctor import print_versions
+        from cuzkbench.doctor import versions
 
-        print_versions()
+        for name, number in versions().items():
+            print(name, number or "not installed")
         raise typer.Exit
 
 
@@ -58,9 +59,23 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for two logs and report.html.")] = Path("cuzkbench-demo"),
 ) -> None:
     """Run the puzzle and its mend on the best device there is, verify every proof, compare both, write a report."""
-    from cuzkbench.demo import demo
+    from cuzkbench import report
+    from cuzkbench.progress import bars
+    from cuzkbench.runs import run
+    from cuzkbench.tables import comparison, show
 
-    demo(out)
+    out.mkdir(parents=True, exist_ok=True)
+    paths = {preset: out / f"{preset}.parquet" for preset in ("seed-case", "fixed")}  # they differ in memory only
+    page = out / "report.html"
+    for path in (*paths.values(), page):
+        outputs.check(path)
+    logs = []
+    for preset, path in paths.items():
+        with bars(preset) as progress:
+            logs.append(run(RunPlan.named(preset), path, progress))
+    show(*comparison(logs))
+    report.write(logs, page)
+    show(*(f"wrote {path}" for path in (*paths.values(), page)))
 
 
 @app.command()
@@ -75,7 +90,7 @@ def run(
     partitions: Annotated[int | None, typer.Option(help="Measured partitions.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Partitions before them that metrics leave out.")] = None,
     log2_size: Annotated[int | None, typer.Option(help="A partition has 2^N constraints, 8 to 27.")] = None,
-    synthesis_workers: Annotated[int | None, typer.Option(help="Partitions synthesised at a time.")] = None,
+    synthesis_workers: SynthesisWorkers = None,
     queue_depth: Annotated[int | None, typer.Option(help="Synthesised partitions that may wait.")] = None,
     cpu_load: Annotated[int | None, typer.Option(help="Threads copying memory; -1: all cores but two.")] = None,
     kernels: Annotated[str | None, typer.Option(help="real, or timed:SECONDS (cuda: a spin, no proofs).")] = None,
@@ -92,57 +107,13 @@ def run(
     A knob that is left out is as the preset says, else as suits the device.
     """
     knobs = {name: value for name, value in locals().items() if name != "output"}
-    from cuzkbench.runs import run_command
+    from cuzkbench.progress import bars
+    from cuzkbench.runs import plan_of, run
+    from cuzkbench.tables import comparison, show
 
-    run_command(output, knobs)
-
-
-@app.command()
-def explain(
-    log: OneLog,
-    json: Json = False,
-    line_rate: Annotated[float | None, typer.Option(help="GB/s that a pinned copy reaches there.")] = None,
-    begin: Annotated[float | None, typer.Option("--from", help="Leave out what was before this second.")] = None,
-    end: Annotated[float | None, typer.Option("--to", help="Leave out what was after this second.")] = None,
-    fail_under: Annotated[float | None, typer.Option(help="Exit 1 below this kernel utilisation, e.g. 0.9.")] = None,
-) -> None:
-    """Say where every idle nanosecond went, which theories the log supports, and the one change that gains most."""
-    from cuzkbench.answers import explain
-
-    raise typer.Exit(explain(log, json, line_rate, begin, end, fail_under))
-
-
-@app.command()
-def compare(logs: Logs, json: Json = False) -> None:
-    """The same for several logs, side by side."""
-    from cuzkbench.answers import compare
-
-    compare(logs, json)
-
-
-@app.command()
-def whatif(
-    log: OneLog,
-    lock: Lock = None,
-    memory: Memory = None,
-    workers: Workers = None,
-    synthesis_workers: Annotated[int | None, typer.Option(help="Partitions synthesised at a time.")] = None,
-    link_gb_s: Annotated[float | None, typer.Option(help="Rate of every copy, GB/s.")] = None,
-    json: Json = False,
-) -> None:
-    """Predict what another policy, number of workers or link would give, with an interval."""
-    changes = {name: value for name, value in locals().items() if name not in ("log", "json")}
-    from cuzkbench.answers import whatif
-
-    whatif(log, changes, json)
-
-
-@app.command()
-def report(logs: Logs, output: Output) -> None:
-    """Write one self-contained HTML file about one or several logs."""
-    from cuzkbench.answers import report
-
-    report(logs, output)
+    with bars() as progress:
+        log = run(plan_of(knobs), output, progress)
+    show(*comparison([log]))
 
 
 @app.command()
@@ -154,31 +125,6 @@ def gallery(
     from cuzkbench.gallery import build
 
     build(source, out)
-
-
-@app.command("import")
-def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False, help="The parts of one log.")],
-    output: Output,
-    format: Annotated[str | None, typer.Option(help="native, cuzk, nsight or chrome; else by content.")] = None,
-    partition_bytes: Annotated[int | None, typer.Option(help="cuzk: bytes that one partition uploads.")] = None,
-) -> None:
-    """Read a foreign trace and write it as a log of ours (.jsonl or .parquet)."""
-    from cuzkbench.answers import import_files
-
-    import_files(files, output, format, partition_bytes)
-
-
-@app.command()
-def export(
-    log: OneLog,
-    output: Output,
-    to: Annotated[str, typer.Option(help="chrome (for Perfetto), parquet or jsonl.")] = "chrome",
-) -> None:
-    """Write a log in a format that other tools read."""
-    from cuzkbench.answers import export
-
-    export(log, to, output)
 
 
 @app.command()
@@ -219,10 +165,10 @@ def main() -> None:
         _fail(error, 1)
     except ValueError as error:
         _fail(error, 2)
-    except RuntimeError as error:
-        from cuzkbench.prover.scheduler import RunFailed
-
-        if not isinstance(error, RunFailed):
+    except (RuntimeError, ImportError) as error:
+        scheduler = sys.modules.get("cuzkbench.prover.scheduler")
+        failed = scheduler is not None and isinstance(error, scheduler.RunFailed)
+        if not failed and not any(words in str(error) for words in NO_ROOM):
             raise
         _fail(error, 1)
 
@@ -231,6 +177,8 @@ def _fail(error: Exception, status: int) -> None:
     told = str(error)
     if isinstance(error, OSError) and error.strerror:
         told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if any(words in told for words in NO_ROOM):
+        told = f"out of memory, or of a limit of this process (ulimit -a): {told}"
     words = " ".join(told.split()) or type(error).__name__
     print(f"cuzkbench: {words}", file=sys.stderr)
     sys.exit(status)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from cuzkbench import __version__
+from cuzkbench import __version__, machine
 
 LIBRARIES = ("numpy", "pandas", "pyarrow", "plotly", "numba", "simpy", "py-arkworks-bls12381", "cupy-cuda13x")
 ENOUGH_LOCKED_BYTES = 64 << 30  # the pinned pool of two workers at production size
@@ -14,37 +13,7 @@ ENOUGH_LOCKED_BYTES = 64 << 30  # the pinned pool of two workers at production s
 
 def versions() -> dict[str, str | None]:
     """cuzkbench, Python and the libraries that matter; None for one that is not installed."""
-    found: dict[str, str | None] = {"cuzkbench": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
-def print_versions() -> None:
-    """`cuzkbench --version`."""
-    for name, number in versions().items():
-        print(name, number or "not installed")
-
-
-def host() -> dict[str, Any]:
-    """CPU, cores, memory in bytes and the limit of locked memory; None for what the system does not say."""
-    from cuzkbench.prover.header import machine
-    from cuzkbench.prover.memory import available_host_bytes
-
-    return machine() | {"available_bytes": available_host_bytes(), "locked_memory_bytes": _locked_limit()}
-
-
-def _locked_limit() -> int | None:
-    """Bytes that a process may lock; None without a limit, or where the system has no such thing."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    return {"cuzkbench": __version__, "python": platform.python_version()} | machine.versions(*LIBRARIES)
 
 
 def examine() -> dict[str, Any]:
@@ -52,7 +21,9 @@ def examine() -> dict[str, Any]:
     from cuzkbench.device import cuda_count, cuda_missing, open_device
     from cuzkbench.device.bandwidth import bandwidths
 
-    facts: dict[str, Any] = {"host": host(), "versions": versions(), "driver": None, "gpus": [], "missing": []}
+    limit = machine.limit_bytes("RLIMIT_MEMLOCK")
+    host = machine.host() | {"available_bytes": machine.available_host_bytes(), "locked_memory_bytes": limit}
+    facts: dict[str, Any] = {"host": host, "versions": versions(), "driver": None, "gpus": [], "missing": []}
     missing = cuda_missing()
     if missing is None:
         for gpu in range(cuda_count()):
@@ -63,7 +34,6 @@ def examine() -> dict[str, Any]:
     else:
         how = "an NVIDIA GPU with a driver for CUDA 13, then: pip install 'cuzkbench[gpu]'"
         facts["missing"].append({"what": "CUDA", "why": missing, "how": how})
-    limit = facts["host"]["locked_memory_bytes"]
     if missing is None and limit is not None and limit < ENOUGH_LOCKED_BYTES:
         why = f"this process may lock {limit:,} bytes; registering larger buffers can fail"
         facts["missing"].append({"what": "locked memory", "why": why, "how": "ulimit -l unlimited"})

@@ -13,11 +13,14 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+
+from cuzkbench.progress import Progress
 
 SOURCES = (
     "bls12_381.py",
@@ -58,6 +61,7 @@ else:
     os.environ["NUMBA_CACHE_DIR"] = str(_PATH)
 
 import numba  # noqa: E402  (the variable above must be set first)
+from numba.core import event  # noqa: E402
 
 if _PATH is not None:
     numba.config.CACHE_DIR = str(_PATH)  # type: ignore[attr-defined]  # numba may have been imported by somebody else before
@@ -66,12 +70,31 @@ compiled: Any = partial(numba.njit, nogil=True, cache=_PATH is not None)
 """The decorator of every compiled function: releases the GIL, keeps its result on disk."""
 
 
+class _Compiling(event.Listener):
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._begun, self._done = progress, 0, 0
+
+    def on_start(self, _: object) -> None:
+        self._begun += 1
+        self._progress("compiling for the first start", self._done, self._begun)
+
+    def on_end(self, _: object) -> None:
+        self._done += 1
+        self._progress("compiling for the first start", self._done, self._begun)
+
+
+def announced(progress: Progress) -> AbstractContextManager[None]:
+    """While the context lasts, say how many functions are compiled, of those begun: 10 s or so with an empty cache."""
+    told: AbstractContextManager[None] = event.install_listener("numba:compile", _Compiling(progress))
+    return told
+
+
 def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
     """Run work(start, stop) over a split of range(count) on plain threads: numba's own aborts when called from two."""
-    if threads <= 1 or count <= 1:
-        return work(0, count)
-    threads = min(threads, count)
+    threads = max(1, min(threads, count))
     edges = [count * index // threads for index in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, edges[:-1], edges[1:]))
-    return None
+    if threads == 1:
+        work(*edges)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, edges[:-1], edges[1:]))

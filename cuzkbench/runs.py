@@ -42,7 +42,9 @@ def run(
     """
     if plan.device == "model":
         return _simulated(plan, path)
+    from cuzkbench import numba_cache
     from cuzkbench.logs import read
+    from cuzkbench.progress import silent
     from cuzkbench.prover.scheduler import RunFailed, RunInterrupted, run_plan
 
     def convert(native: Path, final: Path) -> None:
@@ -50,12 +52,15 @@ def run(
 
     view = _view(plan) if (progress is None if live is None else live) else None
     hooks: dict[str, Any] = {"on_header": view.header, "on_event": view.events} if view else {}
+    progress = progress or (view.progress if view else silent)
     with ExitStack() as passing:
         file = Path(tempfile.mkdtemp(prefix="cuzkbench-")) / "run.jsonl" if path is None else Path(path)
         if path is None:
             passing.callback(shutil.rmtree, file.parent)
         try:
-            log = read(run_plan(plan, file, progress or (view.progress if view else None), convert=convert, **hooks))
+            with numba_cache.announced(progress):
+                written = run_plan(plan, file, progress, convert=convert, **hooks)
+            log = read(written)
         except (RunFailed, RunInterrupted) as early:
             passing.pop_all()  # their message names the file, so it stays
             if view:
@@ -82,13 +87,3 @@ def _simulated(plan: RunPlan, path: str | Path | None) -> Log:
     log = simulate(plan)
     log.save(path)
     return dataclasses.replace(log, path=str(path))
-
-
-def run_command(path: Path, knobs: Mapping[str, Any]) -> None:
-    """`cuzkbench run`: progress on stderr while it goes on, a summary of the log on stdout at the end."""
-    from cuzkbench.progress import bars
-    from cuzkbench.tables import comparison, show
-
-    with bars() as progress:
-        log = run(plan_of(knobs), path, progress)
-    show(*comparison([log]))

@@ -147,6 +147,28 @@ def test_ctrl_c_says_where_the_log_of_what_was_finished_is(command, tmp_path, mo
     assert str(tmp_path / "half.jsonl") in capsys.readouterr().err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v holds on Linux")
+@pytest.mark.parametrize("kilobytes", [300_000, 1_000_000])
+def test_too_little_address_space_is_status_1_in_one_line(kilobytes, tmp_path):
+    """Loading a library (pyarrow, at a million) or starting a thread failed with a traceback of 60 lines."""
+    command = (
+        f"ulimit -v {kilobytes} && exec {sys.executable} -m cuzkbench run --device host --log2-size 20 -o log.jsonl"
+    )
+    run = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (run.returncode, run.stderr.count("\n")) == (1, 1), run.stderr
+    assert run.stderr.startswith("cuzkbench: ") and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), ImportError("x.so: failed to map segment")])
+def test_a_limit_of_the_process_is_one_line_and_any_other_bug_a_traceback(error, monkeypatch, capsys):
+    monkeypatch.setattr("cuzkbench.cli.app", lambda **_: (_ for _ in ()).throw(error))
+    assert status("run") == 1
+    assert capsys.readouterr().err == f"cuzkbench: out of memory, or of a limit of this process (ulimit -a): {error}\n"
+    monkeypatch.setattr("cuzkbench.cli.app", lambda **_: (_ for _ in ()).throw(type(error)("a bug")))
+    with pytest.raises(type(error), match="a bug"):
+        main()
+
+
 def test_a_warning_is_one_line_without_source_text(tmp_path):
     code = "import warnings; from cuzkbench import cli; cli.app = lambda **_: warnings.warn('the cache'); cli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -249,6 +249,20 @@ def test_every_module_of_compiled_code_is_in_the_name_of_the_cache():
     assert all((package / source).exists() for source in numba_cache.SOURCES)
 
 
+def test_compiling_is_said_and_what_the_cache_holds_is_not():
+    seen = []
+
+    def inner(x):
+        return x + 1
+
+    fresh = numba_cache.numba.njit(inner)
+    with numba_cache.announced(lambda *told: seen.append(told)):
+        assert fresh(1) == fresh(2) - 1 == 2
+    assert seen == [("compiling for the first start", done, 1) for done in (0, 1)]
+    fresh(1.5)
+    assert len(seen) == 2
+
+
 def test_cache_directory_is_named_by_content_and_inherited(tmp_path):
     path = numba_cache.directory(tmp_path)
     assert path is not None and path.parent == tmp_path and path.is_dir()

@@ -8,7 +8,6 @@ to the measured kernel time, so that their ratios are those of a production prov
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from cuzkbench import machine
 from cuzkbench.device.base import CEILINGS, G1_BYTES, G2_BYTES, HostBuffer
 from cuzkbench.device.host_streams import Engines, HostSequence, HostStream
 from cuzkbench.events import Clock, Lane, Memory
@@ -81,7 +81,7 @@ class HostDevice:
         return {
             "gpu": self.gpu,
             "device": f"host CPU, {LABEL}",
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "memory_bytes": machine.host()["memory_bytes"],
         }
 
     # -- memory

@@ -6,21 +6,20 @@ plans that differ in the memory policy differ in nothing else.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Sequence as Parts
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Several
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuzkbench.device import RunDevice
 from cuzkbench.device.base import DeviceBuffer, HostBuffer, Sequence, Stream
-from cuzkbench.device.base import Event as Mark
 from cuzkbench.events import Lane, Memory, Phase
+from cuzkbench.machine import available_host_bytes
 from cuzkbench.prover.handoff import Stopped
 from cuzkbench.timing import Scope
 
@@ -75,13 +74,11 @@ class Pool:
 
     def counters(self) -> dict[str, int]:
         """For the trailer."""
-        high = self.high_water
-        reused = max(0, self.handed_out - high)
         return {
-            "high_water_bytes": high * self._nbytes,
-            "high_water_buffers": high,
+            "high_water_bytes": self.high_water * self._nbytes,
+            "high_water_buffers": self.high_water,
             "allocated": len(self._buffers),
-            "reused": reused,
+            "reused": self.handed_out - self.high_water,
         }
 
     def close(self) -> None:
@@ -91,7 +88,7 @@ class Pool:
 
 
 class Copies:
-    """Uploads of one worker, and the marks around them until their stream is known to have done them."""
+    """Uploads of one worker, and how to learn their times once their stream is known to have done them."""
 
     kind = Memory.PINNED  # what the rows say
     made_of = Memory.PINNED  # what the pool's buffers are
@@ -99,28 +96,24 @@ class Copies:
 
     def __init__(self, device: RunDevice, stream: Stream, vector_bytes: int) -> None:
         self.device, self.stream = device, stream
-        self._marks: list[tuple[str, Mark | None, Mark | None, int]] = []
+        self._under_way: list[
+            tuple[str, int, Callable[[], Iterable[tuple[Any, Any]]]]
+        ] = []  # name, bytes, start and end
 
     def upload(self, scope: Scope, target: DeviceBuffer, source: np.ndarray, name: str) -> None:
         """Queue one vector's copy."""
         start = scope.mark(self.stream)
         self.device.upload(self.stream, target, source, self.kind)
-        self._marks.append((name, start, scope.mark(self.stream), source.nbytes))
+        marks = [(start, scope.mark(self.stream))]
+        self._under_way.append((name, source.nbytes, lambda: marks))
 
     def finish(self, scope: Scope) -> None:
         """Block until all copies are done, and record them."""
         self.stream.synchronize()
-        marks, self._marks = self._marks, []
-        for name, start, end, nbytes in marks:
-            scope.between(Phase.H2D, Lane.COPY_H2D, name, (start, end), self.stream.number, nbytes, self.kind)
-
-    def register(self, buffer: HostBuffer) -> None:
-        """Page-lock a buffer for its copy."""
-        self.device.register(buffer)
-
-    def unregister(self, buffer: HostBuffer) -> None:
-        """Undo it."""
-        self.device.unregister(buffer)
+        done, self._under_way = self._under_way, []
+        for name, nbytes, times in done:
+            for pair in times():
+                scope.between(Phase.H2D, Lane.COPY_H2D, name, pair, self.stream.number, nbytes, self.kind)
 
     def close(self) -> None:
         """Give back what the policy itself made."""
@@ -132,7 +125,6 @@ class Pinned(Copies):
     def __init__(self, device: RunDevice, stream: Stream, vector_bytes: int) -> None:
         super().__init__(device, stream, vector_bytes)
         self._sequences: dict[tuple[int, int], Sequence] = {}
-        self._launched: list[tuple[str, Sequence, int]] = []
 
     def upload(self, scope: Scope, target: DeviceBuffer, source: np.ndarray, name: str) -> None:
         """Launch one vector's copy; a worker has one target for each vector."""
@@ -143,16 +135,9 @@ class Pinned(Copies):
                 self.device.upload(stream, target, source, self.kind)
 
             self._sequences[key] = self.device.sequence(self.stream, [copy], timed=scope.recorder.timing)
-        self._sequences[key].launch()
-        self._launched.append((name, self._sequences[key], source.nbytes))
-
-    def finish(self, scope: Scope) -> None:
-        """Block until all copies are done, and record them."""
-        self.stream.synchronize()
-        launched, self._launched = self._launched, []
-        for name, sequence, nbytes in launched:
-            for pair in pairwise(sequence.times_ns()):
-                scope.between(Phase.H2D, Lane.COPY_H2D, name, pair, self.stream.number, nbytes, self.kind)
+        sequence = self._sequences[key]
+        sequence.launch()
+        self._under_way.append((name, source.nbytes, lambda: pairwise(sequence.times_ns())))
 
 
 class Pageable(Copies):
@@ -189,7 +174,8 @@ class Staged(Copies):
                 used.synchronize()
             part = source[offset : offset + self._chunk]
             with scope.span(Phase.STAGE, "ring"):
-                list(self._threads.map(np.copyto, _split(buffer.array[: part.nbytes]), _split(part)))
+                pieces = (np.array_split(array, STAGING_THREADS) for array in (buffer.array[: part.nbytes], part))
+                list(self._threads.map(np.copyto, *pieces))
                 time.sleep(self.device.emulated_ns("stage", part.nbytes) / 1e9)
             super().upload(scope, target.view(offset, part.nbytes), buffer.array[: part.nbytes], name)
             self._ring.append((buffer, self.stream.record()))
@@ -201,33 +187,10 @@ class Staged(Copies):
             self.device.free_host_buffer(buffer)
 
 
-POLICIES: dict[str, type[Copies]] = {
-    "pageable": Pageable,
-    "pinned": Pinned,
-    "registered": Registered,
-    "staged": Staged,
-}
+POLICIES: dict[str, type[Copies]] = {"pageable": Pageable, "pinned": Pinned, "registered": Registered, "staged": Staged}
 
 
-def _split(array: np.ndarray) -> Parts[np.ndarray]:
-    return np.array_split(array, STAGING_THREADS)
-
-
-def available_host_bytes() -> int | None:
-    """Memory that new buffers can take, within the control group's limit; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux, or one that does not say
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") if hasattr(os, "sysconf") else None
-    group = Path("/sys/fs/cgroup")
-    if (group / "memory.max").exists() and (limit := (group / "memory.max").read_text().strip()) != "max":
-        used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        free = min(free, int(limit) - int(used["anon"]))  # the page cache gives way
-    return free
-
-
-def check_fits(host_bytes: int, device_bytes: int, devices: Parts[RunDevice]) -> None:
+def check_fits(host_bytes: int, device_bytes: int, devices: Several[RunDevice]) -> None:
     """Raises MemoryError with the bytes needed (of each device) and available, before anything is allocated."""
     for device in devices:
         on_device = device.available_bytes()

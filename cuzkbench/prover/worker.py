@@ -53,11 +53,11 @@ class Worker:
         self._download_sequence = device.sequence(self.compute, [self._download_results], timed=timed)
         self._steps: dict[str, Callable[[Flight], None]] = {
             "prep": self._prepare,
-            "register": lambda flight: self.copies.register(flight.buffer),
+            "register": lambda flight: self.device.register(flight.buffer),
             "upload": self._upload,
             "kernels": self._kernels,
             "download": self._download,
-            "unregister": lambda flight: self.copies.unregister(flight.buffer),
+            "unregister": lambda flight: self.device.unregister(flight.buffer),
             "finish": self._finish,
         }
 
