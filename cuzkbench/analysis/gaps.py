@@ -13,7 +13,7 @@ import pandas as pd
 from cuzkbench.analysis import intervals, rates
 from cuzkbench.analysis.intervals import Owned
 from cuzkbench.analysis.reasons import EARLY, Pieces, Reason, Steps, sentences
-from cuzkbench.analysis.rows import CODE, COPIES, KIND, NEVER, ON_WORKER, Rows, Table, once, window
+from cuzkbench.analysis.rows import CODE, COPIES, KIND, NEVER, ON_WORKER, Rows, Table, limits, once, window
 from cuzkbench.events import GapCause, Memory, Phase
 from cuzkbench.logs.foreign import LAUNCH
 from cuzkbench.logs.log import Log
@@ -35,8 +35,8 @@ def gaps(
     Raises ValueError for a line rate (GB/s) that is not above 0.
     """
     table = Table.of(log)
-    low, high = (-NEVER if start_ns is None else start_ns), (NEVER if end_ns is None else end_ns)
-    frames = [_Gpu(log, table, gpu, line_rate).attribute().frame(low, high) for gpu in table.gpus]
+    part = limits(start_ns, end_ns)
+    frames = [_Gpu(log, table, gpu, line_rate).attribute().frame(*part) for gpu in table.gpus]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_COLUMNS)
 
 

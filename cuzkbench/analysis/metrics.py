@@ -12,25 +12,16 @@ import pandas as pd
 
 from cuzkbench.analysis import intervals, rates
 from cuzkbench.analysis.intervals import Intervals
-from cuzkbench.analysis.rows import CODE, COPIES, KIND, ON_WORKER, OPERATIONS, Rows, Table, once, window
+from cuzkbench.analysis.rows import CODE, COPIES, KIND, NEVER, ON_WORKER, OPERATIONS, Rows, Table, limits, once, window
 from cuzkbench.events import Memory, Phase
 from cuzkbench.logs.log import Log
 from cuzkbench.logs.validate import LATEST_NS
 
 STATED_PROVE_START = "prove_start_ms"  # a COUNTER row of this name states a partition's prove_start
-_SPENT = {
-    "synthesis_ns": Phase.SYNTHESIS,
-    "prep_ns": Phase.PREP,
-    "alloc_ns": Phase.ALLOC,
-    "stage_ns": Phase.STAGE,
-    "h2d_ns": Phase.H2D,
-    "kernel_ns": Phase.KERNEL,
-    "d2h_ns": Phase.D2H,
-    "finish_ns": Phase.FINISH,
-    "lock_wait_ns": Phase.LOCK_WAIT,
-    "lock_hold_ns": Phase.LOCK_HOLD,
-}
-_NEVER = np.iinfo(np.int64).max
+_SPENT = (
+    Phase.SYNTHESIS, Phase.PREP, Phase.ALLOC, Phase.STAGE, *COPIES, Phase.KERNEL, Phase.FINISH, Phase.LOCK_WAIT,
+    Phase.LOCK_HOLD,
+)  # fmt: skip
 
 
 @once
@@ -38,9 +29,9 @@ def metrics(
     log: Log, line_rate: float | None = None, start_ns: int | None = None, end_ns: int | None = None
 ) -> pd.DataFrame:
     """One row a GPU; `line_rate` in GB/s overrides what the log knows, start_ns and end_ns narrow the window."""
-    table = Table.of(log)
-    done = _partitions(log, table)
-    return pd.DataFrame([_one(log, table, done, gpu, line_rate, start_ns, end_ns) for gpu in table.gpus], columns=_ONE)
+    table, part = Table.of(log), limits(start_ns, end_ns)
+    done = partitions(log)
+    return pd.DataFrame([_one(log, table, done, gpu, line_rate, part) for gpu in table.gpus], columns=_ONE)
 
 
 _ONE = [
@@ -51,18 +42,15 @@ _ONE = [
 
 
 def _one(
-    log: Log, table: Table, done: pd.DataFrame, gpu: int, rate: float | None, start_ns: int | None, end_ns: int | None
+    log: Log, table: Table, done: pd.DataFrame, gpu: int, rate: float | None, part: tuple[int, int]
 ) -> dict[str, Any]:
     rows = table.rows.take(table.rows.gpu == gpu)
-    start, end = window(rows, start_ns, end_ns)
+    start, end = window(rows, *part)
     kernels = intervals.clip(rows.union(Phase.KERNEL), start, end)
     copies = intervals.clip(rows.union(*COPIES), start, end)
     holds = rows.of(Phase.LOCK_HOLD)
-    measured = done[(done["gpu"] == gpu) & ~done["warmup"] & done["completion_ns"].notna()]
-    completed = measured["completion_ns"].to_numpy(np.int64)
-    inside = (completed >= _or(start_ns, -_NEVER)) & (completed <= _or(end_ns, _NEVER))
-    measured, completed = measured[inside], np.sort(completed[inside])
-    steps = np.diff(completed)
+    measured = done[(done["gpu"] == gpu) & ~done["warmup"] & done["completion_ns"].between(*part).fillna(False)]
+    steps = np.diff(np.sort(measured["completion_ns"].to_numpy(np.int64)))
     cadence = float(round(steps.sum() / len(steps))) if len(steps) else np.nan
     q1, median, q3 = np.percentile(steps, [25, 50, 75]) if len(steps) else [np.nan] * 3
     ideal = _ideal(log, table, rows, measured, rate)
@@ -75,8 +63,8 @@ def _one(
         "kernel_utilisation": kernels.measure / (end - start) if end > start else 0.0,
         "idle_ns": end - start - kernels.measure,
         "idle_gaps": len(intervals.gaps(kernels, start, end).start),
-        "lock_utilisation": _share(holds.start, holds.end, holds.warmup, start_ns, end_ns),
-        "worker_utilisation": _workers(rows, start_ns, end_ns),
+        "lock_utilisation": _share(holds.start, holds.end, holds.warmup, part),
+        "worker_utilisation": _workers(rows, part),
         "hidden_transfer": _ratio(intervals.intersection(copies, kernels).measure, copies.measure),
         "interleaving": _interleaving(rows, start, end, copies.measure),
         "partitions": len(measured),
@@ -89,35 +77,26 @@ def _one(
     }
 
 
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
+def _ratio(share: float, whole: float) -> float:
+    return share / whole if whole else np.nan
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else np.nan
-
-
-def _share(starts: np.ndarray, ends: np.ndarray, warmup: np.ndarray, start_ns: int | None, end_ns: int | None) -> float:
+def _share(starts: np.ndarray, ends: np.ndarray, warmup: np.ndarray, part: tuple[int, int]) -> float:
     """Union of intervals over the time from the first start to the last end that is no warm-up; NaN without any."""
     counted = ~warmup & (ends > starts)
     if not counted.any():
         return np.nan
-    start = max(int(starts[counted].min()), _or(start_ns, -_NEVER))
-    end = min(int(ends[counted].max()), _or(end_ns, _NEVER))
+    start, end = max(int(starts[counted].min()), part[0]), min(int(ends[counted].max()), part[1])
     return _ratio(intervals.clip(intervals.union(starts, ends), start, end).measure, max(end - start, 0))
 
 
-def _workers(rows: Rows, start_ns: int | None, end_ns: int | None) -> float:
+def _workers(rows: Rows, part: tuple[int, int]) -> float:
     """Utilisation by the workers' own account: each partition from its first to its last step on a worker."""
     if not rows.among((Phase.PREP, Phase.FINISH)).any():
         return np.nan
     steps = rows.take(rows.among(ON_WORKER) & (rows.who >= 0) & (rows.worker >= 0))
-    number, who = np.unique(steps.who, return_inverse=True)
-    first = _first(who, steps.start, len(number))
-    last = _last(who, steps.end, len(number))
-    warmup = np.zeros(len(number), bool)
-    warmup[who[steps.warmup]] = True
-    return _share(first, last, warmup, start_ns, end_ns)
+    count = int(steps.who.max(initial=-1)) + 1
+    return _share(steps.first(count), steps.last(count), np.isin(np.arange(count), steps.who[steps.warmup]), part)
 
 
 def _interleaving(rows: Rows, start: int, end: int, copied_ns: int) -> float:
@@ -176,48 +155,31 @@ def _ideal(log: Log, table: Table, rows: Rows, measured: pd.DataFrame, rate: flo
     return float(round(max(limits)))
 
 
-def _first(who: np.ndarray, instants: np.ndarray, count: int) -> np.ndarray:
-    out = np.full(count, _NEVER)
-    np.minimum.at(out, who, instants)
-    return out
-
-
-def _last(who: np.ndarray, instants: np.ndarray, count: int) -> np.ndarray:
-    return -_first(who, -instants, count)
-
-
 def _known(instants: np.ndarray) -> np.ndarray:
-    return np.abs(instants) != _NEVER
+    return np.abs(instants) != NEVER
 
 
-def _nullable(values: np.ndarray, known: np.ndarray) -> pd.arrays.IntegerArray:
-    return pd.arrays.IntegerArray(np.where(known, values, 0), ~known)
+def _nullable(values: np.ndarray) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(np.where(_known(values), values, 0), ~_known(values))
 
 
 @once
 def partitions(log: Log) -> pd.DataFrame:
     """One row a partition, in the order of run, job and partition; instants that the log does not hold are NA."""
-    return _partitions(log, Table.of(log))
-
-
-def _partitions(log: Log, table: Table) -> pd.DataFrame:
+    table = Table.of(log)
     rows = table.rows.take(table.rows.who >= 0)
     count = len(table.partitions)
     out: dict[str, Any] = {}
-    for name, phase in _SPENT.items():
-        mine = rows.of(phase)
+    for phase in _SPENT:
+        name, mine = phase.lower(), rows.of(phase)
         merged = intervals.merge(mine.who, mine.start, mine.end)
-        out[name] = np.zeros(count, np.int64)
-        np.add.at(out[name], merged.group, merged.end - merged.start)
-        if phase in COPIES:
-            out[f"{phase.lower()}_bytes"] = np.zeros(count, np.int64)
-            np.add.at(out[f"{phase.lower()}_bytes"], mine.who, mine.bytes)
+        out[f"{name}_ns"], out[f"{name}_bytes"] = np.zeros((2, count), np.int64)
+        np.add.at(out[f"{name}_ns"], merged.group, merged.end - merged.start)
+        np.add.at(out[f"{name}_bytes"], mine.who, mine.bytes)
     kernels, finish, queue = rows.of(Phase.KERNEL), rows.of(Phase.FINISH), rows.of(Phase.QUEUE)
     steps = rows.take(rows.among(ON_WORKER) & (rows.worker >= 0))
-    first, last = _first(kernels.who, kernels.start, count), _last(kernels.who, kernels.end, count)
-    taken = _last(queue.who, queue.end, count)
-    taken = np.where(_known(taken), taken, _first(steps.who, steps.start, count))
-    done = _last(finish.who, finish.end, count)
+    first, last, taken, done = kernels.first(count), kernels.last(count), queue.last(count), finish.last(count)
+    taken = np.where(_known(taken), taken, steps.first(count))
     whole = log.complete and (log.trailer or {}).get("ended", "done") == "done"
     if whole or not len(finish):  # in a broken run a partition without FINISH may lack kernels too
         done = np.where(_known(done), done, last)
@@ -226,18 +188,17 @@ def _partitions(log: Log, table: Table) -> pd.DataFrame:
         latest = np.full(count, -1, np.int64)
         np.maximum.at(latest, mine.who, (mine.gpu.astype(np.int64) + 1) << 16 | mine.worker.astype(np.int64) + 1)
         place = np.where(latest >= 0, latest, place)
-    proved, stated = last - taken, _stated(log, table)
-    proof_known = _known(taken) & _known(last)
-    proved[stated.index], proof_known[stated.index] = stated, True
+    proved, stated = np.where(_known(taken) & _known(last), last - taken, NEVER), _stated(log, table)
+    proved[stated.index] = stated
     out |= {
         "gpu": np.where(place < 0, -1, (place >> 16) - 1).astype(np.int16),
         "worker": np.where(place < 0, -1, (place & 0xFFFF) - 1).astype(np.int16),
         "warmup": np.isin(np.arange(count), rows.who[rows.warmup]),
-        "pickup_ns": _nullable(taken, _known(taken)),
-        "completion_ns": _nullable(done, _known(done)),
-        "kernel_first_ns": _nullable(first, _known(first)),
-        "kernel_last_ns": _nullable(last, _known(last)),
-        "prove_start_ns": _nullable(proved, proof_known),
+        "pickup_ns": _nullable(taken),
+        "completion_ns": _nullable(done),
+        "kernel_first_ns": _nullable(first),
+        "kernel_last_ns": _nullable(last),
+        "prove_start_ns": _nullable(proved),
     }
     return table.partitions.assign(**out)[["run", "job", "partition", *_PARTITION]]
 
@@ -265,7 +226,8 @@ def bandwidth(
     table = Table.of(log)
     rows = table.rows.of(*COPIES)
     rows = rows.take(~rows.warmup & (rows.bytes > 0) & (rows.end > rows.start))
-    rows = rows.take((rows.end > _or(start_ns, -_NEVER)) & (rows.start < _or(end_ns, _NEVER)))
+    low, high = limits(start_ns, end_ns)
+    rows = rows.take((rows.end > low) & (rows.start < high))
     found = []
     for gpu in np.unique(rows.gpu):
         whole = table.rows.take(table.rows.gpu == gpu)
@@ -287,12 +249,9 @@ _BANDWIDTH = [
 
 def jobs(log: Log, start_ns: int | None = None, end_ns: int | None = None) -> pd.DataFrame:
     """One row a job: its completed partitions, the time from its first row to its last completion, proofs an hour."""
-    table = Table.of(log)
-    done = _partitions(log, table)
-    done = done[~done["warmup"] & done["completion_ns"].notna()]
-    done = done[done["completion_ns"].between(_or(start_ns, -_NEVER), _or(end_ns, _NEVER))]
-    rows = table.rows.take(table.rows.who >= 0)
-    begun = _first(rows.who, rows.start, len(table.partitions))
+    table, done = Table.of(log), partitions(log)
+    done = done[~done["warmup"] & done["completion_ns"].between(*limits(start_ns, end_ns)).fillna(False)]
+    begun = table.rows.first(len(table.partitions))
     by_job = done.assign(begun=begun[done.index]).groupby("job", observed=True)
     wall = by_job["completion_ns"].max().astype(np.int64) - by_job["begun"].min()
     columns = {"partitions": by_job.size(), "wall_ns": wall, "proofs_per_hour": 3.6e12 / wall.where(wall > 0)}

@@ -141,13 +141,14 @@ def once(answer: Callable[Concatenate[Log, P], T]) -> Callable[Concatenate[Log, 
     return known
 
 
-def window(rows: Rows, start_ns: int | None = None, end_ns: int | None = None) -> tuple[int, int]:
+def limits(start_ns: int | None, end_ns: int | None) -> tuple[int, int]:
+    """A part of the run as two instants."""
+    return -NEVER if start_ns is None else start_ns, NEVER if end_ns is None else end_ns
+
+
+def window(rows: Rows, low: int = -NEVER, high: int = NEVER) -> tuple[int, int]:
     """W of one GPU's rows: from the first to the last kernel that is no warm-up, cut to a part; (0, 0) without."""
     kernels = rows.of(Phase.KERNEL)
     kernels = kernels.take(~kernels.warmup & (kernels.end > kernels.start))
-    if len(kernels) == 0:
-        return 0, 0
-    start, end = int(kernels.start.min()), int(kernels.end.max())
-    start = start if start_ns is None else max(start, start_ns)
-    end = end if end_ns is None else min(end, end_ns)
+    start, end = max(int(kernels.start.min(initial=NEVER)), low), min(int(kernels.end.max(initial=-NEVER)), high)
     return (start, end) if end > start else (0, 0)

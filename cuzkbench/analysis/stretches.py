@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis import intervals
-from cuzkbench.analysis.rows import Rows, Table, window
+from cuzkbench.analysis.rows import Rows, Table, limits, window
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
 
@@ -30,7 +30,7 @@ def stretches(log: Log, start_ns: int | None = None, end_ns: int | None = None) 
     table, found = Table.of(log), []
     for gpu in table.gpus:
         rows = table.rows.take(table.rows.gpu == gpu).of(Phase.KERNEL)
-        start, end = window(rows, start_ns, end_ns)
+        start, end = window(rows, *limits(start_ns, end_ns))
         if end == start:
             continue
         busy = intervals.clip(rows.union(), start, end)
@@ -48,8 +48,7 @@ def stretches(log: Log, start_ns: int | None = None, end_ns: int | None = None) 
 def _edges(rows: Rows, start: int, end: int) -> np.ndarray:
     """Ends of cycles, from start to end."""
     known = rows.take(rows.who >= 0)
-    last = np.full(int(known.who.max(initial=-1)) + 1, start, np.int64)
-    np.maximum.at(last, known.who, known.end)
+    last = known.last(int(known.who.max(initial=-1)) + 1)
     ends = last[(last > start) & (last < end)] if len(known) else start + (end - start) // STEPS * np.arange(1, STEPS)
     return np.unique(np.concatenate(([start], ends, [end])))
 
