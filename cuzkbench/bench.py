@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
 from cuzkbench.device import RunDevice, cuda_missing, open_device
-from cuzkbench.device.base import FR_BYTES, DeviceBuffer
-from cuzkbench.device.host_math import evaluate
+from cuzkbench.device.base import FR_BYTES
+from cuzkbench.device.host_math import POINT, evaluate
 from cuzkbench.events import DeviceError, Memory
-from cuzkbench.field import element, from_montgomery, rows, to_montgomery
+from cuzkbench.field import fr, from_montgomery, rows, to_montgomery
+from cuzkbench.prover.fixed_base import multiples
 
 SIZES = {"emulated": (8, 10, 12), "cuda": (14, 16, 18, 20, 22, 24)}
 NTT_SIZES = {"emulated": (8, 10, 12, 14, 16), "cuda": (16, 18, 20, 22, 24, 26, 27)}
@@ -49,80 +52,90 @@ def weighted_sum(values: np.ndarray) -> int:
     return total % curve.r
 
 
-def _multiple_of_generator(group: str, factor: int) -> bytes:
-    """factor * G as canonical little-endian affine bytes."""
-    import py_arkworks_bls12381 as arkworks
-
-    point = (arkworks.G1Point if group == "g1" else arkworks.G2Point)() * arkworks.Scalar(factor)
-    return bytes(point.to_xy_bytes_le())
+def _median_ms(measure: Callable[[], int]) -> float:
+    """Milliseconds, the median of several measurements in nanoseconds after one that warms up."""
+    measure()
+    return statistics.median(measure() for _ in range(ROUNDS)) / 1e6
 
 
-def _median_ms(work: Callable[[], Any]) -> float:
-    work()
-    seconds = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter_ns()
-        work()
-        seconds.append(time.perf_counter_ns() - start)
-    return statistics.median(seconds) / 1e6
+class Bench:
+    """One device, its ceilings, and the rows measured so far."""
 
+    def __init__(self, device: RunDevice) -> None:
+        self.device, self.stream, self.ceilings = device, device.stream(), device.ceilings()
+        self.rows: list[dict[str, Any]] = []
 
-def _agree(kernel: str, log2_size: int, same: bool) -> None:
-    if not same:
-        raise DeviceError(kernel, f"2^{log2_size}", "the result differs from its closed form, so no time is given")
+    def ntt(self, log2_size: int) -> None:
+        """Forward (natural to reversed), inverse, coset; each against one direct evaluation."""
+        device, stream, n = self.device, self.stream, 1 << log2_size
+        there, data, back = device.buffer(FR_BYTES * n), scalars(n, log2_size), np.empty(FR_BYTES * n, np.uint8)
+        given, got, order, index = rows(data, 4), rows(back, 4), _reversal(log2_size), 5 % n
+        point = pow(curve.root_of_unity(log2_size), index, curve.r)
+        inverse, coset = (partial(device.ntt, stream, there, log2_size, **{how: True}) for how in ("inverse", "coset"))
+        # a transform, the value that it has or had at one place, and the coefficients and the point that make it
+        kernels: dict[str, tuple[Callable[[], None], Callable[[], tuple[np.ndarray, np.ndarray, int]]]] = {
+            "ntt": (
+                partial(device.ntt_to_reversed, stream, there, log2_size),
+                lambda: (got[order[index]], given, point),
+            ),
+            "ntt_inverse": (inverse, lambda: (given[index], got[order], point)),
+            "ntt_coset": (coset, lambda: (got[index], given[order], curve.FR_GENERATOR * point)),
+        }
+        for kernel, (work, closed_form) in kernels.items():
+            device.upload(stream, there, data, Memory.PAGEABLE)
+            work()
+            device.download(stream, back, there)
+            stream.synchronize()
+            value, coefficients, at = closed_form()
+            same = tuple(value) == evaluate(coefficients, fr(at))
+            self._row(kernel, log2_size, same, partial(self._on_device, work), n * log2_size / 2 * WIDE_FR)
+        device.free(there)
 
-
-def _device_ms(device: RunDevice, stream: Any, work: Callable[[], None]) -> float:
-    """Median milliseconds between two events of a stream around the work."""
-    work()
-    times = []
-    for _ in range(ROUNDS):
-        device.head_start(stream)
-        start = stream.record()
-        work()
-        times.append(stream.record().time_ns() - start.time_ns())
-    return statistics.median(times) / 1e6
-
-
-def _ntt_rows(device: RunDevice, ceilings: dict[str, float | None], log2_size: int) -> Iterator[dict[str, Any]]:
-    """Forward (natural to reversed), inverse, coset; each against one direct evaluation."""
-    n, stream = 1 << log2_size, device.stream()
-    there, data, back = device.buffer(FR_BYTES * n), scalars(n, log2_size), np.empty(FR_BYTES * n, np.uint8)
-    root, index = curve.root_of_unity(log2_size), 5 % n
-    products = n * log2_size / 2
-    order = _reversal(log2_size)
-
-    def run(work: Callable[[], None]) -> np.ndarray:
+    def msm(self, group: str, log2_size: int) -> None:
+        """Bases (i + 1) G, uniform scalars; the sum against one multiplication of the generator."""
+        device, stream, n = self.device, self.stream, 1 << log2_size
+        counting = np.zeros((n, 4), np.uint64)
+        counting[:, 0] = np.arange(1, n + 1)
+        points, data = (device.fixed_base or multiples)(group, to_montgomery(counting)), scalars(n, log2_size)
+        nbytes = device.msm_bytes(group, n)
+        bases, there, result = device.buffer(points.nbytes), device.buffer(data.nbytes), device.buffer(nbytes)
+        host = device.host_buffer(nbytes, Memory.PINNED)
+        device.upload(stream, bases, points, Memory.PAGEABLE)
         device.upload(stream, there, data, Memory.PAGEABLE)
+
+        def work() -> bytes:
+            device.msm(stream, group, bases, there, n, result)
+            device.download(stream, host.array, result)
+            stream.synchronize()
+            return device.finish_msm(group, n, host.array)
+
+        def measure() -> int:
+            start_ns = time.perf_counter_ns()
+            work()
+            return time.perf_counter_ns() - start_ns
+
+        expected = (POINT[group]() * arkworks.Scalar(weighted_sum(data))).to_xy_bytes_le()
+        products = n * -(-255 // 16) * MIXED_ADDITION_FP * WIDE_FP * (1 if group == "g1" else G2_OVER_G1)
+        self._row(f"msm_{group}", log2_size, work() == bytes(expected), measure, products)
+        for buffer in (bases, there, result):
+            device.free(buffer)
+        device.free_host_buffer(host)
+
+    def _on_device(self, work: Callable[[], None]) -> int:
+        """Nanoseconds between two events of the stream around the work."""
+        self.device.head_start(self.stream)
+        start = self.stream.record()
         work()
-        device.download(stream, back, there)
-        stream.synchronize()
-        return rows(back, 4)
+        return self.stream.record().time_ns() - start.time_ns()
 
-    def value(coefficients: np.ndarray, factor: int) -> tuple[int, ...]:
-        point = factor * pow(root, index, curve.r) % curve.r
-        return tuple(int(limb) for limb in evaluate(coefficients, element(point * curve.FR_R % curve.r, 4)))
-
-    given = rows(data, 4)
-    works: dict[str, tuple[Callable[[], None], Callable[[np.ndarray], bool]]] = {
-        "ntt": (
-            lambda: device.ntt_to_reversed(stream, there, log2_size),
-            lambda got: tuple(int(limb) for limb in got[order[index]]) == value(given, 1),
-        ),
-        "ntt_inverse": (
-            lambda: device.ntt(stream, there, log2_size, inverse=True),
-            lambda got: value(got[order], 1) == tuple(int(limb) for limb in given[index]),
-        ),
-        "ntt_coset": (
-            lambda: device.ntt(stream, there, log2_size, coset=True),
-            lambda got: tuple(int(limb) for limb in got[index]) == value(given[order], curve.FR_GENERATOR),
-        ),
-    }
-    for kernel, (work, holds) in works.items():
-        _agree(kernel, log2_size, holds(run(work)))
-        ms = _device_ms(device, stream, work)
-        yield _row(kernel, log2_size, ms, products * WIDE_FR, ceilings)
-    device.free(there)
+    def _row(self, kernel: str, log2_size: int, same: bool, measure: Callable[[], int], wide: float) -> None:
+        """Time a verified kernel of so many wide multiply-adds; raises DeviceError where its result differs."""
+        if not same:
+            raise DeviceError(kernel, f"2^{log2_size}", "the result differs from its closed form, so no time is given")
+        ms, ceiling = _median_ms(measure), self.ceilings["wide_mad_per_s"]
+        ratio = None if ceiling is None else wide / ceiling / (ms / 1e3)
+        said = {"kernel": kernel, "log2_size": log2_size, "ms": ms, "verified": True, "precomputed": False}
+        self.rows.append(said | {"ceiling_ratio": ratio})
 
 
 def _reversal(bits: int) -> np.ndarray:
@@ -133,68 +146,17 @@ def _reversal(bits: int) -> np.ndarray:
     return order
 
 
-def _msm_row(device: RunDevice, ceilings: dict[str, float | None], group: str, log2_size: int) -> dict[str, Any]:
-    """Bases (i + 1) G, uniform scalars; the sum against one multiplication of the generator."""
-    n, stream = 1 << log2_size, device.stream()
-    data = scalars(n, log2_size)
-    bases, there = _consecutive_bases(device, stream, group, n), device.buffer(data.nbytes)
-    device.upload(stream, there, data, Memory.PAGEABLE)
-    nbytes = device.msm_bytes(group, n)
-    result, host = device.buffer(nbytes), device.host_buffer(nbytes, Memory.PINNED)
-
-    def work() -> bytes:
-        device.msm(stream, group, bases, there, n, result)
-        device.download(stream, host.array, result)
-        stream.synchronize()
-        return bytes(device.finish_msm(group, n, host.array))
-
-    _agree(f"msm_{group}", log2_size, work() == _multiple_of_generator(group, weighted_sum(data)))
-    ms = _median_ms(work)
-    windows = -(-255 // 16)
-    products = n * windows * MIXED_ADDITION_FP * WIDE_FP * (1 if group == "g1" else G2_OVER_G1)
-    for buffer in (bases, there, result):
-        device.free(buffer)
-    device.free_host_buffer(host)
-    return _row(f"msm_{group}", log2_size, ms, products, ceilings)
-
-
-def _consecutive_bases(device: RunDevice, stream: Any, group: str, n: int) -> DeviceBuffer:
-    """G, 2 G, … n G in device memory, made by the device's fixed-base kernels or the host's."""
-    from cuzkbench.prover.fixed_base import multiples
-
-    counting = np.zeros((n, 4), np.uint64)
-    counting[:, 0] = np.arange(1, n + 1, dtype=np.uint64)
-    in_montgomery = to_montgomery(counting).reshape(-1).view(np.uint8)
-    points = (device.fixed_base or multiples)(group, in_montgomery)
-    bases = device.buffer(points.nbytes)
-    device.upload(stream, bases, points, Memory.PAGEABLE)
-    stream.synchronize()
-    return bases
-
-
-def _row(kernel: str, log2_size: int, ms: float, wide: float, ceilings: dict[str, float | None]) -> dict[str, Any]:
-    ceiling = ceilings["wide_mad_per_s"]
-    ratio = None if ceiling is None else wide / ceiling / (ms / 1e3)
-    return {
-        "kernel": kernel,
-        "log2_size": log2_size,
-        "ms": ms,
-        "verified": True,
-        "precomputed": False,
-        "ceiling_ratio": ratio,
-    }
-
-
 def measure(device: RunDevice) -> dict[str, Any]:
     """The document of `bench kernels --json` for one device."""
-    ceilings = device.ceilings()
-    found = [row for size in NTT_SIZES[device.kind] for row in _ntt_rows(device, ceilings, size)]
+    bench = Bench(device)
+    for size in NTT_SIZES[device.kind]:
+        bench.ntt(size)
     for group in ("g1", "g2"):
         for size in SIZES[device.kind]:
             if group == "g1" or size <= G2_LARGEST:
-                found.append(_msm_row(device, ceilings, group, size))
-    facts = device.describe()
-    return {"device": facts["device"], "driver": device.driver(), "ceilings": ceilings, "rows": found}
+                bench.msm(group, size)
+    name = device.describe()["device"]
+    return {"device": name, "driver": device.driver(), "ceilings": bench.ceilings, "rows": bench.rows}
 
 
 def kernels(as_json: bool) -> None:
