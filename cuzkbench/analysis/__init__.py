@@ -4,7 +4,7 @@ The functions are bound here, once and eagerly: several have the name of their m
 later would take the function's place. Their frames show themselves in words in a notebook (`shown`).
 """
 
-from cuzkbench.analysis.compare import compare as _compare
+from cuzkbench.analysis.explain import compare as _compare
 from cuzkbench.analysis.explain import explain
 from cuzkbench.analysis.gaps import gaps as _gaps
 from cuzkbench.analysis.metrics import all_operations as _all_operations

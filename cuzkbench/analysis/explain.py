@@ -1,25 +1,22 @@
-"""The whole answer about one log as one document: what `explain --json` prints and the report and terminal show."""
+"""The whole answer about one log as one document, and the figures of several side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from cuzkbench.analysis.gaps import gaps
+from cuzkbench.analysis.gaps import gaps, idle_by_cause
 from cuzkbench.analysis.metrics import all_operations, bandwidth, jobs, metrics, partitions
+from cuzkbench.analysis.rows import limits
 from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.theories import theories
 from cuzkbench.analysis.whatif import best_change
 from cuzkbench.logs.foreign import NO_GPU
 from cuzkbench.logs.log import Log
-from cuzkbench.logs.validate import LATEST_NS
 
-_GPU = [
-    "window_ns", "kernel_busy_ns", "kernel_utilisation", "idle_ns", "idle_gaps", "lock_utilisation",
-    "worker_utilisation", "hidden_transfer", "interleaving", "partitions", "cadence_ns", "median_cadence_ns",
-    "cadence_q1_ns", "cadence_q3_ns", "ideal_cadence_ns", "efficiency",
-]  # fmt: skip
+_PLAN = ("lock", "memory", "workers", "cpu_load", "kernels")
 
 
 def explain(
@@ -30,20 +27,19 @@ def explain(
     start_ns and end_ns narrow it to a part; `all_operations` is always of the whole log. Raises ValueError for an
     empty part or a line rate that is not above 0.
     """
-    low, high = (-LATEST_NS if start_ns is None else start_ns), (LATEST_NS if end_ns is None else end_ns)
+    low, high = limits(start_ns, end_ns)
     if low >= high:
         raise ValueError(f"part from {low / 1e9:g} to {high / 1e9:g} s: it must end after it starts")
     part = {"start_ns": start_ns, "end_ns": end_ns}
-    measured, rates = metrics(log, line_rate, **part), bandwidth(log, line_rate, **part)
-    idle, whole, changes = gaps(log, line_rate, **part), all_operations(log), stretches(log, **part)
+    measured, whole = metrics(log, line_rate, **part), all_operations(log)
+    rates, idle = bandwidth(log, line_rate, **part), gaps(log, line_rate, **part)
     done = partitions(log)
-    done = done[
-        ~done["warmup"] & done["prove_start_ns"].notna() & done["completion_ns"].between(low, high).fillna(False)
+    done = done[~done["warmup"] & done["completion_ns"].between(low, high).fillna(False)]
+    frames = rates, idle, whole, stretches(log, **part), done
+    gpus = [
+        row | _details(*(frame[frame["gpu"] == row["gpu"]] for frame in frames))
+        for row in _records(measured.drop(columns=["window_start_ns", "window_end_ns"]))
     ]
-    documents = []
-    for row in measured.to_dict("records"):
-        own = [_of(frame, row["gpu"]) for frame in (rates, idle, whole, changes, done)]
-        documents.append({"gpu": row["gpu"], **{name: _plain(row[name], name) for name in _GPU}, **_details(*own)})
     return {
         "log": log.path or log.title,
         "format": log.format,
@@ -53,15 +49,11 @@ def explain(
         "labels": list(log.labels),
         "warnings": _warnings(log, measured, rates, whole),
         "proofs": (log.trailer or {}).get("proofs"),
-        "gpus": documents,
+        "gpus": gpus,
         "theories": _records(theories(log, line_rate, **part)),
         "jobs": _records(jobs(log, **part)),
         "best_change": best_change(log, line_rate, **part),
     }
-
-
-def _of(frame: pd.DataFrame, gpu: int) -> pd.DataFrame:
-    return frame[frame["gpu"] == gpu]
 
 
 def _plain(value: Any, name: str) -> Any:
@@ -87,15 +79,14 @@ def _details(
     for rate in rates.to_dict("records"):
         by_way[rate["direction"]][rate["memory"]] = float(rate["gb_s"])
         line[rate["direction"]] = {"gb_s": float(rate["line_rate_gb_s"]), "source": rate["line_rate_source"]}
-    length = (idle["end_ns"] - idle["start_ns"]).groupby(idle["cause"].astype(str)).sum()
-    proved = done["prove_start_ns"].astype("float64") / 1e6
+    proved = done["prove_start_ns"].dropna().astype("float64") / 1e6
     spread = {name: float(getattr(proved, name)()) for name in ("min", "median", "max")}
     operations = dict.fromkeys(whole.columns, 0) | (_records(whole)[0] if len(whole) else {})
     return {
         "prove_start_ms": spread if len(proved) else None,
         "bandwidth_gb_s": by_way,
         "line_rate_gb_s": line,
-        "causes": {str(cause): int(ns) for cause, ns in length.sort_values(ascending=False, kind="stable").items()},
+        "causes": idle_by_cause(idle),
         "all_operations": {name: int(value) for name, value in operations.items() if name != "gpu"},
         "course": course(changes),
         "stretches": _records(changes.drop(columns="gpu")),
@@ -115,3 +106,23 @@ def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.D
         why = f"the log holds no pinned {ways} copy of a mebibyte or more."
         found.append(f"The line rate of {assumed['line_rate_gb_s'].max():g} GB/s is assumed: {why}")
     return found
+
+
+def compare(logs: Sequence[Log], line_rate: float | None = None) -> pd.DataFrame:
+    """The columns of `metrics` after log, title, device and plan, then upload rate, largest cause, relative cadence.
+
+    `relative_cadence` divides by the cadence of the first row; NaN where one of them is not known.
+    """
+    rows = []
+    for log in logs:
+        plan = log.header["plan"] or {}
+        rates, idle = bandwidth(log, line_rate), gaps(log, line_rate)
+        named: dict[str, Any] = {"log": log.path or log.title, "title": log.title, "device": log.device_name}
+        named |= {name: plan.get(name) for name in _PLAN}
+        for row in metrics(log, line_rate).to_dict("records"):
+            up = rates[(rates["gpu"] == row["gpu"]) & (rates["direction"] == "H2D")]
+            reached = up["bytes"].sum() / up["duration_ns"].sum() if len(up) else float("nan")
+            largest = next(iter(idle_by_cause(idle[idle["gpu"] == row["gpu"]])), None)
+            rows.append(named | row | {"h2d_gb_s": reached, "largest_cause": largest})
+    frame = pd.DataFrame(rows)
+    return frame.assign(relative_cadence=frame["cadence_ns"] / frame["cadence_ns"].iloc[0]) if rows else frame

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from cuzkbench.analysis.replay import CannotReplay, Outcome, Replay, replay
@@ -138,10 +137,8 @@ def _judge(run: Replay, own: Outcome | str, name: str, evidence: list[dict[str, 
     share = (own.idle_ns - mended.idle_ns) / own.window_ns
     verdict = "supported" if share >= SUPPORTED_FROM else "rejected" if share < REJECTED_BELOW else "cannot tell"
     predicted = round(mended.cadence_ns * run.measured.cadence_ns / own.cadence_ns)
-    why = (
-        f"{mend.words}: idle falls by {max(0.0, share):.1%} of the window, "
-        f"cadence from {duration(run.measured.cadence_ns)} to {duration(predicted)}"
-    )
+    why = f"{mend.words}: idle falls by {max(0.0, share):.1%} of the window, "
+    why += f"cadence from {duration(run.measured.cadence_ns)} to {duration(predicted)}"
     return Verdict(name, verdict, max(0, round(share * run.measured.window_ns)), predicted, spaced(why), evidence)
 
 
@@ -156,21 +153,13 @@ def _compute_bound(run: Replay) -> Verdict:
 def _evidence(log: Log, name: str) -> list[dict[str, Any]]:
     """Numbers that a reader can check in the log, with the rows that show them best (three at most, longest first)."""
     frame = log.frame[~log.frame["warmup"].to_numpy()]
-    phase = frame["phase"]
-    took = frame["end_ns"] - frame["start_ns"]
+    phase, took = frame["phase"], frame["end_ns"] - frame["start_ns"]
 
-    def fact(what: str, rows: pd.Series, value: Any = None, unit: str = "ns") -> list[dict[str, Any]]:
+    def fact(what: str, rows: pd.Series, value: float | None = None, unit: str = "ns") -> list[dict[str, Any]]:
         if not rows.any():
             return []
-        worst = took[rows].sort_values(ascending=False, kind="stable").index[:3]
-        return [
-            {
-                "what": what,
-                "value": int(took[rows].sum()) if value is None else value,
-                "unit": unit,
-                "rows": [*map(int, worst)],
-            }
-        ]
+        worst = took[rows].sort_values(ascending=False, kind="stable").index[:3].tolist()
+        return [{"what": what, "value": int(took[rows].sum()) if value is None else value, "unit": unit, "rows": worst}]
 
     if name == "bounce-buffer":
         rows = (phase == Phase.H2D) & (frame["memory"] == Memory.PAGEABLE) & (took > 0)
@@ -178,7 +167,11 @@ def _evidence(log: Log, name: str) -> list[dict[str, Any]]:
         return fact("median rate of pageable copies", rows, median, "GB/s")
     if name in ("lock-covers-cpu", "lock-covers-transfer"):
         cpu = [Phase.PREP, Phase.ALLOC, Phase.STAGE, Phase.FINISH]
-        rows = phase.isin(cpu if name == "lock-covers-cpu" else [Phase.H2D, Phase.D2H]) & _under_lock(frame)
+        holds = frame[["start_ns", "end_ns"]].where(phase == Phase.LOCK_HOLD)
+        held = holds.groupby([frame["job"], frame["partition"]], observed=True)
+        first, last = held["start_ns"].transform("min"), held["end_ns"].transform("max")
+        inside = (frame["start_ns"] >= first) & (frame["end_ns"] <= last)
+        rows = phase.isin(cpu if name == "lock-covers-cpu" else [Phase.H2D, Phase.D2H]) & inside
         return fact("under the lock", rows) + fact("waiting for the lock", phase == Phase.LOCK_WAIT)
     if name == "single-worker":
         used = frame[phase == Phase.KERNEL].groupby("gpu", observed=True)["worker"].nunique()
@@ -186,15 +179,3 @@ def _evidence(log: Log, name: str) -> list[dict[str, Any]]:
     if name == "synthesis-starved":
         return fact("synthesis", phase == Phase.SYNTHESIS)
     return fact("waiting for or making host buffers", phase == Phase.ALLOC)
-
-
-def _under_lock(frame: pd.DataFrame) -> np.ndarray:
-    """Which rows lie within a hold of their own partition."""
-    holds = frame[frame["phase"] == Phase.LOCK_HOLD].groupby(["job", "partition"], observed=True)
-    first, last = holds["start_ns"].min().rename("held"), holds["end_ns"].max().rename("freed")
-    both = (
-        frame[["job", "partition", "start_ns", "end_ns"]]
-        .join(first, on=["job", "partition"])
-        .join(last, on=["job", "partition"])
-    )
-    return ((both["start_ns"] >= both["held"]) & (both["end_ns"] <= both["freed"])).to_numpy()

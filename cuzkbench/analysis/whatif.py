@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +30,6 @@ CHANGES = ("memory", "lock", "workers", "synthesis_workers", "link_gb_s")
 
 class Unsupported(ValueError):
     """What the log has never seen, and so cannot predict."""
-
-
-class Change(NamedTuple):
-    """One plan change and the cadence that the log predicts for it."""
-
-    changes: dict[str, Any]
-    cadence_ns: float
 
 
 def whatif(
@@ -63,11 +56,8 @@ def whatif(
         shape, work, words = apply(run, **changes)
     except (CannotReplay, Unsupported) as lack:
         return out | {"why": str(lack)}
-    return out | {
-        "predicted": _predict(run, _possible(run, shape, changes), work, resamples, seed),
-        "supported": True,
-        "why": words,
-    }
+    predicted = _predict(run, _possible(run, shape, changes), work, resamples, seed)
+    return out | {"predicted": predicted, "supported": True, "why": words}
 
 
 def _predict(run: Replay, shapes: list[Shape], work: Work, resamples: int, seed: int) -> dict[str, list[Any]]:
@@ -94,19 +84,18 @@ def grid(log: Log, resamples: int = RESAMPLES, seed: int = 0) -> list[dict[str, 
     would run, (start, end) in ns since the first measured kernel. Raises CannotReplay with what the log lacks.
     """
     run = beginning(log, GRID_PARTITIONS)
-    out = []
-    workers_tried = sorted({*GRID_WORKERS, run.shape.workers})
-    for lock, memory, workers in itertools.product(LOCKS, MEMORIES, workers_tried):
-        changes = {"lock": lock, "memory": memory, "workers": workers}
-        own = changes == {"lock": run.lock, "memory": run.memory, "workers": run.shape.workers}
-        cell = {"changes": changes, "own": own, "measured_cadence_ns": round(run.measured.cadence_ns)}
+    out: list[dict[str, Any]] = []
+    for values in itertools.product(LOCKS, MEMORIES, sorted({*GRID_WORKERS, run.shape.workers})):
+        changes = dict(zip(("lock", "memory", "workers"), values, strict=True))
+        own = values == (run.lock, run.memory, run.shape.workers)
+        out.append({"changes": changes, "own": own, "measured_cadence_ns": round(run.measured.cadence_ns)})
         try:
             shape, work, words = apply(run, **changes)
         except Unsupported as lack:
-            out.append(cell | {"predicted": None, "supported": False, "why": str(lack)})
+            out[-1] |= {"predicted": None, "supported": False, "why": str(lack)}
             continue
         predicted = _predict(run, _possible(run, shape, changes), work, resamples, seed)
-        out.append(cell | {"predicted": predicted, "supported": True, "why": words, "lanes": _lanes(run, shape, work)})
+        out[-1] |= {"predicted": predicted, "supported": True, "why": words, "lanes": _lanes(run, shape, work)}
     return out
 
 
@@ -189,21 +178,18 @@ def best_change(
         own = run.own()
     except CannotReplay:
         return None
-    best: Change | None = None
+    best, cadence_ns = None, np.inf
     for changes in candidates(run):
         try:
             shape, work, _ = apply(run, **changes)
         except Unsupported:
             continue
-        found = run.run(shape, work)
-        if best is None or found.cadence_ns < best.cadence_ns * (1 - 1e-3):
-            best = Change(changes, found.cadence_ns)
-    if best is None or (gain := 1 - best.cadence_ns / own.cadence_ns) < LEAST_GAIN:
+        found = run.run(shape, work).cadence_ns
+        if found < cadence_ns * (1 - 1e-3):
+            best, cadence_ns = changes, found
+    gain = 1 - cadence_ns / own.cadence_ns
+    if best is None or gain < LEAST_GAIN:
         return None
-    change = ", ".join(f"{name} {value}" for name, value in best.changes.items())
-    return {
-        "change": change,
-        "changes": best.changes,
-        "predicted_cadence_ns": round(run.measured.cadence_ns * (1 - gain)),
-        "gain": gain,
-    }
+    words = ", ".join(f"{name} {value}" for name, value in best.items())
+    predicted = round(run.measured.cadence_ns * (1 - gain))
+    return {"change": words, "changes": best, "predicted_cadence_ns": predicted, "gain": gain}
