@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cuzkbench.events import LogFormatError
 from cuzkbench.logs.chrome_kinds import OWN, Kind, at_least, integer, kind_of, nanoseconds, own_kind
@@ -28,6 +29,7 @@ _OPENING = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:[{\]]|$)|\{\s*(?:\}|$|"(
 NO_EVENT = "elements that are no trace event"
 LATE_NS = 3_600_000_000_000  # a trace that starts later than an hour after its zero is shifted to its first event
 _PLAIN = (-1, -1, 0, -1, -1, -1)  # device, stream, bytes, correlation, partition, worker of a host row
+_WITHOUT_INTERVAL = dict.fromkeys("stf", "flow events: launches are joined by correlation")
 
 
 def sniff(first: bytes, path: Path) -> bool:
@@ -37,30 +39,26 @@ def sniff(first: bytes, path: Path) -> bool:
 
 def read(path: Path, max_bytes: int | None = None, max_rows: int | None = None) -> Log:
     """The log in one trace file; raises LogFormatError for JSON that is no trace."""
-    limits = Limits.of(max_bytes, max_rows)
+    limits, out = Limits.of(max_bytes, max_rows), Foreign("chrome", [path])
     source = Source(path, limits)
-    events, reader = Events(source), _Reader(path, limits)
+    events, reader = Events(source), _Reader(path, limits, out)
     for event in events:
         reader.take(event)
-    out = reader.out
-    nothing = not (out.read or reader.start or reader.samples or reader.open) and set(+out.dropped) == {NO_EVENT}
+    nothing = not (out.read or reader.rows or reader.samples or reader.open) and set(+out.dropped) == {NO_EVENT}
     if not events.cut and (nothing or not events.found):
         raise LogFormatError(path, f"byte {source.taken}", "JSON, but without a trace event in it: no trace")
-    if events.damaged:
-        reader.out.dropped["damaged stretches between events"] = events.damaged
-    if events.trailing:
-        reader.out.dropped["what follows the end of the trace"] = 1
+    out.dropped["damaged stretches between events"] = events.damaged
+    out.dropped["what follows the end of the trace"] = int(events.trailing)
     return reader.log(events.facts, events.cut)
 
 
 class _Reader:
     """Events one by one into columns; `log` turns the columns into rows."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self.path, self.limits, self.out = path, limits, Foreign("chrome", [path])
-        self.start, self.end, self.kind = array("q"), array("q"), array("q")
-        self.detailed = array("q")  # the rows that the next columns speak of
-        self.details = tuple(array("q") for _ in _PLAIN)
+    def __init__(self, path: Path, limits: Limits, out: Foreign) -> None:
+        self.path, self.limits, self.out = path, limits, out
+        self.rows = array("q")  # start, end and kind of each row
+        self.details = array("q")  # the number of a row that is no plain host row, and what takes the place of _PLAIN
         self.kinds: dict[Kind, int] = {}
         self.seen: dict[Any, tuple[int, str]] = {}
         self.devices: dict[object, int] = {}
@@ -88,10 +86,8 @@ class _Reader:
                 self.bracket(event, ph, time)
         elif ph == "M":
             self.out.read["metadata events"] += 1
-        elif ph in ("s", "t", "f"):
-            self.out.dropped["flow events: launches are joined by correlation"] += 1
         elif isinstance(ph, str) and len(ph) == 1:
-            self.out.dropped["instants and other events without an interval"] += 1
+            self.out.dropped[_WITHOUT_INTERVAL.get(ph, "instants and other events without an interval")] += 1
         else:
             self.out.dropped[NO_EVENT] += 1
 
@@ -104,15 +100,12 @@ class _Reader:
             self.out.dropped["times no run can have"] += 1
             return
         index, role = self.classify(event)
-        self.start.append(start)
-        self.end.append(end)
-        self.kind.append(index)
+        row = len(self.rows) // 3
+        self.rows.extend((start, end, index))
         if role != "host":
-            self.detailed.append(len(self.kind) - 1)
-            for column, value in zip(self.details, self.detail(role, event), strict=True):
-                column.append(value)
-        if len(self.start) & 0xFFFF == 0:
-            self.limits.rows(self.path, len(self.start))
+            self.details.extend((row, *self.detail(role, event)))
+        if row & 0xFFFF == 0xFFFF:
+            self.limits.rows(self.path, row + 1)
 
     def classify(self, event: dict[str, Any]) -> tuple[int, str]:
         """The index of the event's kind in order of appearance, and its role."""
@@ -145,14 +138,8 @@ class _Reader:
         stream = at_least(-1, args.get("stream", event.get("tid")))
         size = at_least(0, args.get("bytes"), MOST_BYTES)
         if role == "own":
-            return (
-                device,
-                stream,
-                size,
-                -1,
-                at_least(-1, args.get("partition"), 2**31),
-                at_least(-1, args.get("worker"), 2**15),
-            )
+            partition, worker = at_least(-1, args.get("partition"), 2**31), at_least(-1, args.get("worker"), 2**15)
+            return device, stream, size, -1, partition, worker
         if size == 0 and "mem" in str(event.get("cat")).lower():
             self.out.bounded["copies and memsets without a size"] += 1
         return device, stream, size, correlation, -1, -1
@@ -182,70 +169,48 @@ class _Reader:
             else:
                 self.out.dropped["counter samples that are no number"] += 1
 
-    def whole(self, plain: int, column: array[int]) -> np.ndarray:
-        """A column of details for all rows."""
-        rows = np.full(len(self.start), plain, np.int64)
-        rows[np.array(self.detailed, np.int64)] = column
-        return rows
-
     def log(self, facts: dict[str, Any], cut_at: str | None) -> Log:
         """The rows by way of arrays, launches joined to what they launched, and the header."""
-        latest = max(self.end, default=0)
+        latest = max(self.rows[1::3], default=0)
         for event, begun in [unclosed for stack in self.open.values() for unclosed in stack]:
             self.out.bounded["B events never closed, taken to last until the trace ends"] += 1
             self.interval(event, begun, max(begun, latest))
-        start, end, kind = (np.array(column, np.int64) for column in (self.start, self.end, self.kind))
-        device, stream, size, correlation, partition, worker = map(self.whole, _PLAIN, self.details)
+        start, end, kind = np.array(self.rows, np.int64).reshape(-1, 3).T
+        details = np.array(self.details, np.int64).reshape(-1, 1 + len(_PLAIN))
+        whole = np.full((len(start), len(_PLAIN)), _PLAIN, np.int64)
+        whole[details[:, 0]] = details[:, 1:]
+        device, stream, size, correlation, partition, worker = whole.T
         zero = int(start.min()) if len(start) and start.min() > LATE_NS else 0
         numbers = number(self.path, list(self.devices))
         gpu = np.array([*(numbers[key] for key in self.devices), -1], np.int64)[device]
-        table = list(self.kinds)
-        roles = np.array([known.role for known in table] or ["host"])
-        calls, operations = (
-            np.flatnonzero(np.isin(kind, np.flatnonzero(roles == role)) & (correlation >= 0))
-            for role in ("call", "device")
-        )
+        kinds = pd.DataFrame(list(self.kinds), columns=Kind._fields, dtype=object)  # names may be no UTF-8 yet
+        of_role = {role: (kinds["role"] == role).to_numpy(bool)[kind] for role in ("call", "device")}
+        calls, operations = (np.flatnonzero(chosen & (correlation >= 0)) for chosen in of_role.values())
         by = launches(correlation[calls], correlation[operations])
         launch, launched = calls[by[by >= 0]], operations[by >= 0]
         gpu[launch] = gpu[launched]
         if len(numbers) == 1:  # a call of a process with one GPU concerns that GPU
-            gpu[np.isin(kind, np.flatnonzero(roles == "call"))] = next(iter(numbers.values()))
-        texts = {
-            name: [str(getattr(k, name)) for k in table] for name in ("phase", "lane", "memory", "name", "clock", "job")
-        }
-        self.out.add(
-            len(start),
-            **{name: (kind, values) for name, values in texts.items()},
-            start_ns=start - zero,
-            end_ns=end - zero,
-            gpu=gpu,
-            partition=partition,
-            worker=worker,
-            bytes=size,
-            stream=stream,
-            warmup=np.array([known.warmup for known in table], bool)[kind] if table else False,
-        )
+            gpu[of_role["call"]] = next(iter(numbers.values()))
+        texts = {name: (kind, kinds[name]) for name in ("phase", "lane", "memory", "name", "clock", "job")}
+        stated = {"partition": partition, "worker": worker, "bytes": size, "stream": stream, "gpu": gpu}
+        warm = kinds["warmup"].to_numpy(bool)[kind]
+        self.out.add(len(start), start_ns=start - zero, end_ns=end - zero, warmup=warm, **texts, **stated)
         called = start[launch] - zero, start[launched] - zero
         self.out.launched(launch, *called, gpu=gpu[launched], stream=stream[launched])
         for name, samples in self.samples.items():
             times = np.array([time for time, _ in samples], np.int64) - zero
             values = [value for _, value in samples]
-            self.out.add(
-                len(samples), phase="COUNTER", lane="CPU", name=name, start_ns=times, end_ns=times, value=values
-            )
-        for index, n in enumerate(np.bincount(kind, minlength=len(table))):
-            self.out.read[f"{table[index].category[:60]} events"] += int(n)
+            self.out.add(len(times), phase="COUNTER", name=name, start_ns=times, end_ns=times, value=values)
+        for category, n in zip(kinds["category"], np.bincount(kind, minlength=len(kinds)), strict=True):
+            self.out.read[f"{category[:60]} events"] += int(n)
         kept = {key: value for key in KEPT_FACTS if isinstance(value := facts.get(key), int | str)}
         other = facts.get("otherData")
         if isinstance(other, dict) and other.get("writer") == OWN and isinstance(other.get("labels"), list):
             self.out.labels += [str(label)[:200] for label in other["labels"][:20]]
         base = facts.get("baseTimeNanoseconds")
-        return self.out.log(
-            _gpus(numbers, facts.get("deviceProperties")),
-            kept | {"time_zero_ns": zero},
-            cut_at,
-            utc(base + zero) if type(base) is int else utc(zero) if zero > 10**18 else None,
-        )
+        epoch = base + zero if type(base) is int else zero if zero > 10**18 else None
+        gpus = _gpus(numbers, facts.get("deviceProperties"))
+        return self.out.log(gpus, kept | {"time_zero_ns": zero}, cut_at, None if epoch is None else utc(epoch))
 
 
 def _gpus(numbers: dict[object, int], properties: object) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ partitions and workers back. See FORMATS.md for versions and for what this forma
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,18 +124,14 @@ class _Reader:
         joined = by >= 0
         calls.loc[by[joined], "gpu"] = operations["gpu"].to_numpy()[joined]
         calls["gpu"] = calls["gpu"].where(calls["gpu"] >= 0, self._gpu_of_process(calls["pid"]))
-        called, threads = (calls[name].to_numpy()[by[joined]] for name in ("start_ns", "globalTid"))
+        called, thread = (calls[name].to_numpy()[by[joined]] for name in ("start_ns", "globalTid"))
         started, gpu, stream = (operations[name].to_numpy()[joined] for name in ("start_ns", "gpu", "streamId"))
         self.out.launched(by[joined], called, started, gpu=gpu, stream=np.maximum(stream, -1))
-        begun = np.full(len(called), -1)
-        for thread, own in self.ranges[self.ranges["own"]].groupby("globalTid"):
-            here = threads == thread
-            last = own["start_ns"].searchsorted(called[here], side="right") - 1
-            begun[here] = np.where(last >= 0, own.index.to_numpy()[last], -1)
-        for name, nobody in (("job", ""), ("partition", -1), ("worker", -1)):
-            known = np.full(len(operations), nobody, object)
-            known[joined] = np.array([*self.ranges[name], nobody], object)[begun]
-            operations[name] = known if name == "job" else known.astype(np.int64)
+        launched = pd.DataFrame({"row": np.flatnonzero(joined), "start_ns": called, "globalTid": thread})
+        own = self.ranges[self.ranges["own"]][["start_ns", "globalTid", "job", "partition", "worker"]]
+        named = pd.merge_asof(launched.sort_values("start_ns"), own, on="start_ns", by="globalTid").set_index("row")
+        nobody = {"job": "", "partition": -1, "worker": -1}
+        operations[list(nobody)] = named.reindex(operations.index)[list(nobody)].fillna(nobody)
 
     def _gpu_of_process(self, pids: pd.Series) -> pd.Series:
         """The GPU of processes that use one, -1 for others."""
@@ -151,34 +148,30 @@ class _Reader:
         self.out.bounded["NVTX ranges never closed, taken to last until the trace ends"] += int(unclosed.sum())
         ends = np.concatenate([self.operations["end_ns"], self.calls["end_ns"]]).astype(np.int64)
         ranges.loc[unclosed, "end_ns"] = ranges.loc[unclosed, "start_ns"].clip(lower=ends.max(initial=MISSING))
-        ranges["text"] = ranges["text"].where(ranges["text"] != "", self.export.strings(ranges["textId"]))
+        ids, names = self.export.strings(ranges["textId"])
+        ranges["text"] = ranges["text"].where(ranges["text"] != "", np.array([*names, ""], object)[ids])
         ranges = self.export.possible(NVTX, ranges).sort_values("start_ns", ignore_index=True)
         codes, texts = pd.factorize(ranges["text"])
-        parts = [own_range(text) for text in texts]
-        for index, name in enumerate(Own._fields):
-            ranges[name] = np.array([(own or Own())[index] for own in parts], object)[codes] if parts else []
-        return ranges.assign(own=np.array([own is not None for own in parts], bool)[codes] if parts else False)
+        found = [own_range(text) for text in texts]
+        parts = pd.DataFrame([own or Own() for own in found], columns=Own._fields, dtype=object)
+        parts["own"] = np.array([own is not None for own in found], bool)
+        return ranges.join(parts.iloc[codes].reset_index(drop=True))
 
     def log(self) -> Log:
         """All rows, then the header."""
         export = self.export
         for table, rows in self.operations.groupby("table", sort=False):
             self._operations(str(table), rows)
-        names = self._names(self.calls)
-        self._host(self.calls, names, [BLOCKING.match(name) is not None for name in names])
+        self._called(self.calls, BLOCKING.match, True)
         waits = export.intervals(OSRT, "globalTid", "nameId")
         waits["gpu"] = self._gpu_of_process(_pid(waits["globalTid"]))
-        launching = set(self.calls["globalTid"])  # other threads wait for work all day long
-        names = self._names(waits)
-        locks = waits["globalTid"].isin(launching) & np.array(
-            [LOCK_WAITS.fullmatch(n) is not None for n in names], bool
-        )
-        self._host(waits, names, locks)
+        launching = waits["globalTid"].isin(set(self.calls["globalTid"]))  # other threads wait for work all day long
+        self._called(waits, LOCK_WAITS.fullmatch, launching)
         self._syncs(export.intervals(SYNC, "globalPid", "contextId", "streamId", "syncType"))
         self._own_rows()
         for table in OVERHEADS:
             rows = export.intervals(table, "globalTid", "nameId")
-            self._host(rows.assign(gpu=-1), "profiler overhead: " + self._names(rows), False)
+            self._called(rows.assign(gpu=-1), BLOCKING.match, False, "profiler overhead: ")
         self.out.dropped["rows of tables that are not read"] += sum(map(export.count, UNREAD))
         tables = ("EXPORT_META_DATA", "META_DATA_EXPORT")
         meta = {key: value for table in tables for key, value in export.rows(table, ("name", "value"))}
@@ -186,41 +179,37 @@ class _Reader:
         facts = {key: str(meta[key])[:60] for key in KEPT_META if key in meta}
         return self.out.log(self.gpus, facts, export.cut, utc(began[0]) if began else None)
 
-    def _names(self, rows: pd.DataFrame) -> np.ndarray:
-        """API names without their versions."""
-        codes, names = pd.factorize(self.export.strings(rows["nameId"]))
-        return np.array([bare(name) for name in names] or [""], object)[codes]
+    def _called(self, rows: pd.DataFrame, waits: Callable[[str], Any], among: Any, what: str = "") -> None:
+        """Calls by their names without versions; those that `waits` matches make the threads `among` them wait."""
+        codes, names = self.export.strings(rows["nameId"])
+        names = [bare(name) for name in names]
+        blocking = np.array([waits(name) is not None for name in names], bool)[codes] & among
+        self._host(rows, (codes, [what + name for name in names]), blocking)
 
     def _host(self, rows: pd.DataFrame, names: Any, blocking: Any) -> None:
         """Rows of host threads."""
         codes = np.broadcast_to(np.asarray(blocking, bool), len(rows)).astype(np.int64)
-        self.out.add(
-            len(rows), phase=(codes, [Phase.OTHER, Phase.HOST_SYNC]), name=names, **rows[["start_ns", "end_ns", "gpu"]]
-        )
+        columns = dict(rows[["start_ns", "end_ns", "gpu"]])
+        self.out.add(len(rows), phase=(codes, [Phase.OTHER, Phase.HOST_SYNC]), name=names, **columns)
 
     def _operations(self, table: str, rows: pd.DataFrame) -> None:
         """Kernels, whole graphs, copies and memsets."""
-        block: dict[str, Any] = {"phase": Phase.KERNEL, "lane": Lane.COMPUTE}
+        block: dict[str, Any] = {"phase": Phase.KERNEL, "lane": Lane.COMPUTE, "name": "CUDA graph"}
         if table == KERNEL:
-            block["name"] = self.export.strings(
-                rows["shortName"].where(rows["shortName"] != MISSING, rows["demangledName"])
-            )
+            ids = rows["shortName"].where(rows["shortName"] != MISSING, rows["demangledName"])
+            block["name"] = self.export.strings(ids)
         elif table == GRAPH:
-            block["name"] = "CUDA graph"
             self.out.bounded["CUDA graphs recorded as a whole, taken as busy throughout"] += len(rows)
-        elif table == MEMSET:
-            block |= {
-                "phase": Phase.MEMSET,
-                "name": "Memset (Device)",
-                "bytes": rows["bytes"].where(rows["bytes"].between(0, MOST_BYTES), 0),
-            }
         else:
-            kinds = [copy_of(*kind) for kind in rows[["copyKind", "srcKind", "dstKind"]].itertuples(index=False)]
-            block = dict(zip(("phase", "lane", "memory", "name"), map(list, zip(*kinds, strict=True)), strict=True))
             block["bytes"] = rows["bytes"].where(rows["bytes"].between(0, MOST_BYTES), 0)
-            self.out.bounded["copies of unknown direction, taken as within the device"] += sum(
-                phase == Phase.D2D and memory == Memory.UNKNOWN for phase, _, memory, _ in kinds
-            )
+        if table == MEMSET:
+            block |= {"phase": Phase.MEMSET, "name": "Memset (Device)"}
+        elif table == MEMCPY:
+            codes, kinds = pd.MultiIndex.from_frame(rows[["copyKind", "srcKind", "dstKind"]]).factorize()
+            copies = pd.DataFrame([copy_of(*kind) for kind in kinds], columns=["phase", "lane", "memory", "name"])
+            block |= {str(name): (codes, texts) for name, texts in copies.items()}
+            unknown = (copies["phase"] == Phase.D2D) & (copies["memory"] == Memory.UNKNOWN)
+            self.out.bounded["copies of unknown direction, taken as within the device"] += int(unknown[codes].sum())
         block |= dict(rows[["start_ns", "end_ns", "job", "partition", "worker", "gpu"]])
         self.out.add(len(rows), clock="DEVICE", stream=rows["streamId"].clip(lower=-1), **block)
 
@@ -232,7 +221,7 @@ class _Reader:
         keys = zip(pids, rows["contextId"], single, strict=True)
         rows["gpu"] = np.array([owner.get((pid, context), gpu) for pid, context, gpu in keys], np.int64)
         kinds = rows["syncType"].where(rows["syncType"].between(0, len(SYNCS) - 1), 0)
-        self._host(rows, np.array(SYNCS, object)[kinds], ~kinds.isin([0, STREAM_WAIT]))
+        self._host(rows, (kinds, list(SYNCS)), ~kinds.isin([0, STREAM_WAIT]))
 
     def _own_rows(self) -> None:
         """NVTX ranges: other programs' as they are, ours as the rows of their partitions."""
@@ -249,6 +238,5 @@ class _Reader:
         early = own["phase"].isin([Phase.SYNTHESIS, Phase.QUEUE])
         own.loc[early, ["gpu", "worker"]] = -1
         lanes = [LANES.get(Phase[phase], Lane.CPU) for phase in own["phase"]]
-        self.out.add(
-            len(own), lane=lanes, **own[["start_ns", "end_ns", "job", "partition", "worker", "gpu", "phase", "name"]]
-        )
+        columns = dict(own[["start_ns", "end_ns", "job", "partition", "worker", "gpu", "phase", "name"]])
+        self.out.add(len(own), lane=lanes, **columns)

@@ -83,10 +83,10 @@ class Export:
         self.out.read[f"{table} rows"] += len(rows)
         return rows.assign(end_ns=rows[["start_ns", "end_ns"]].max(axis=1))
 
-    def strings(self, ids: pd.Series) -> np.ndarray:
-        """Names by their ids, each looked up once."""
+    def strings(self, ids: pd.Series) -> tuple[np.ndarray, list[str]]:
+        """Names by their ids: (codes, the names that they count)."""
         codes, unique = pd.factorize(ids)
-        return np.array([*(self._strings.get(i, f"string {i}") for i in unique), ""], object)[codes]
+        return codes, [self._strings.get(i, f"string {i}") for i in unique]
 
     def count(self, table: str) -> int:
         """Rows of a table that is not read, 0 without it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -29,82 +30,84 @@ ON_A_GPU = (Phase.PREP, Phase.LOCK_WAIT, Phase.LOCK_HOLD, Phase.STAGE, Phase.H2D
 LATEST_NS = 2**61  # sums and differences of such times stay within int64; until 2043 as nanoseconds since 1970
 MOST_BYTES = 2**48  # of one copy: beyond any memory, and the sum over many rows stays within int64
 GB_S = (1e-6, 1e6)  # what a line rate can be
+_KINDS = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
 _SHAPES: dict[str, type] = {  # what stands in a header and a trailer where it is not null
     "run": str, "kernels": str, "driver": str, "epoch_utc": str, "ended": str, "error": str, "seed": int,
     "labels": list, "warnings": list, "gpus": list,
 } | dict.fromkeys(
     ("host", "versions", "plan", "line_rate_gb_s", "clock", "emulation", "source", "hooks", "proofs", "pool"), dict
 )  # fmt: skip
-_EMPTY_HEADER: dict[str, Any] = {
-    "device_kind": "foreign",
-    "kernels": "unknown",
-    "labels": [],
-    "gpus": [],
-    "warnings": [],
-}
 
 
 def complete_header(header: object, path: object) -> dict[str, Any]:
     """The header with every key of `events.HEADER`, null where it did not say; raises LogFormatError."""
     if not isinstance(header, dict):
         raise LogFormatError(path, "header", f"an object is needed, not {json.dumps(header)[:60]}")
-    version = header.get("format_version")
-    if type(version) is not int or version < 1:
-        raise LogFormatError(path, "header", f"format_version {version!r}: a number from 1 to {FORMAT_VERSION}")
-    if version > FORMAT_VERSION:
-        raise LogFormatError(
-            path, "header", f"format_version {version} is newer than {FORMAT_VERSION}: update cuzkbench"
-        )
-    whole = dict.fromkeys(HEADER) | _EMPTY_HEADER | {key: value for key, value in header.items() if value is not None}
-    _shapes(whole, path, "header")
-    if whole["device_kind"] not in DEVICE_KINDS:
-        raise LogFormatError(path, "header", f"device_kind {whole['device_kind']!r}: one of {', '.join(DEVICE_KINDS)}")
-    for key, kind in (("labels", str), ("warnings", str), ("gpus", dict)):
-        if not all(isinstance(item, kind) for item in whole[key]):
-            raise LogFormatError(path, "header", f"{key}: a list of {kind.__name__} is needed")
-    numbers = [gpu.get("gpu") for gpu in whole["gpus"]]
-    if not all(type(number) is int and 0 <= number < 2**15 for number in numbers) or len(set(numbers)) < len(numbers):
-        raise LogFormatError(path, "header", "gpus: each entry needs a number 'gpu' of its own from 0 to 32767")
-    for way, by in (whole["line_rate_gb_s"] or {}).items():
-        rates = by.values() if isinstance(by, dict) else [by]
-        if not all(rate is None or (_is_number(rate) and GB_S[0] <= rate <= GB_S[1]) for rate in rates):
-            raise LogFormatError(path, "header", f"line_rate_gb_s {way}: GB/s from {GB_S[0]:g} to {GB_S[1]:g} or null")
-    for name, kinds in get_type_hints(RunPlan).items():
-        value = (whole["plan"] or {}).get(name)
-        if value is None or (isinstance(value, str | bool) and isinstance(value, kinds)):
-            continue
-        if not (_is_number(value) and abs(value) < 2**63 and isinstance(0, kinds) | isinstance(0.0, kinds)):
-            raise LogFormatError(path, "header", f"plan: {name} cannot be {str(value)[:40]!r}")
-    memory_bytes = (whole["host"] or {}).get("memory_bytes")
-    if memory_bytes is not None and not _is_number(memory_bytes):
-        raise LogFormatError(path, "header", "host: memory_bytes must be a number")
-    if not isinstance((whole["source"] or {}).get("format", ""), str):
-        raise LogFormatError(path, "header", "source: its format must be a string")
+    plain: dict[str, Any] = {"device_kind": "foreign", "kernels": "unknown", "labels": [], "gpus": [], "warnings": []}
+    whole = dict.fromkeys(HEADER) | plain | {key: value for key, value in header.items() if value is not None}
+    _refuse(path, "header", _header_faults(whole))
     return whole
 
 
 def possible_trailer(trailer: Any, path: object) -> dict[str, Any] | None:
     """A trailer whose values are of the kinds that analysis counts on; raises LogFormatError."""
-    if trailer is None:
-        return None
-    if not isinstance(trailer, dict):
-        raise LogFormatError(path, "trailer", "an object or null is needed")
-    _shapes(trailer, path, "trailer")
+    if trailer is None or isinstance(trailer, dict):
+        _refuse(path, "trailer", _trailer_faults(trailer or {}))
+        return trailer
+    raise LogFormatError(path, "trailer", "an object or null is needed")
+
+
+def _refuse(path: object, where: str, faults: Iterable[str]) -> None:
+    """Raise the first fault, where there is one; those behind it may count on its absence."""
+    for what in faults:
+        raise LogFormatError(path, where, what)
+
+
+def _header_faults(header: dict[str, Any]) -> Iterator[str]:
+    version = header["format_version"]
+    if type(version) is not int or version < 1:
+        yield f"format_version {version!r}: a number from 1 to {FORMAT_VERSION}"
+    if version > FORMAT_VERSION:
+        yield f"format_version {version} is newer than {FORMAT_VERSION}: update cuzkbench"
+    yield from _shape_faults(header)
+    if header["device_kind"] not in DEVICE_KINDS:
+        yield f"device_kind {header['device_kind']!r}: one of {', '.join(DEVICE_KINDS)}"
+    for key, kind in (("labels", str), ("warnings", str), ("gpus", dict)):
+        if not all(isinstance(item, kind) for item in header[key]):
+            yield f"{key}: a list of {kind.__name__} is needed"
+    numbers = [gpu.get("gpu") for gpu in header["gpus"]]
+    if not all(type(number) is int and 0 <= number < 2**15 for number in numbers) or len(set(numbers)) < len(numbers):
+        yield "gpus: each entry needs a number 'gpu' of its own from 0 to 32767"
+    for way, by in (header["line_rate_gb_s"] or {}).items():
+        rates = by.values() if isinstance(by, dict) else [by]
+        if not all(rate is None or (_is_number(rate) and GB_S[0] <= rate <= GB_S[1]) for rate in rates):
+            yield f"line_rate_gb_s {way}: GB/s from {GB_S[0]:g} to {GB_S[1]:g} or null"
+    for name, kinds in get_type_hints(RunPlan).items():
+        value = (header["plan"] or {}).get(name)
+        if value is None or (isinstance(value, str | bool) and isinstance(value, kinds)):
+            continue
+        if not (_is_number(value) and abs(value) < 2**63 and isinstance(0, kinds) | isinstance(0.0, kinds)):
+            yield f"plan: {name} cannot be {str(value)[:40]!r}"
+    memory_bytes = (header["host"] or {}).get("memory_bytes")
+    if memory_bytes is not None and not _is_number(memory_bytes):
+        yield "host: memory_bytes must be a number"
+    if not isinstance((header["source"] or {}).get("format", ""), str):
+        yield "source: its format must be a string"
+
+
+def _trailer_faults(trailer: dict[str, Any]) -> Iterator[str]:
+    yield from _shape_faults(trailer)
     for name, keys in (("proofs", ("made", "verified")), ("hooks", ())):
         values = trailer.get(name) or {}
         if values and not all(_is_number(values.get(key)) for key in (*keys, *values)):
-            raise LogFormatError(path, "trailer", f"{name}: {' and '.join(keys) or 'all of it'} as numbers is needed")
-    return trailer
+            yield f"{name}: {' and '.join(keys) or 'all of it'} as numbers is needed"
 
 
-def _shapes(values: dict[str, Any], path: object, where: str) -> None:
+def _shape_faults(values: dict[str, Any]) -> Iterator[str]:
     for name, kind in _SHAPES.items():
         value = values.get(name)
         if value is not None and not isinstance(value, kind):
-            raise LogFormatError(path, where, f"{name} {str(value)[:40]!r}: {_KINDS[kind]} is needed")
-
-
-_KINDS = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+            yield f"{name} {str(value)[:40]!r}: {_KINDS[kind]} is needed"
 
 
 def _is_number(value: object) -> bool:
@@ -119,30 +122,27 @@ def validate(rows: pd.DataFrame, header: dict[str, Any], path: object = "log") -
     """
     if not rows.columns.is_unique:
         raise LogFormatError(path, "columns", "a column stands in it twice")
-    unknown = [str(name) for name in rows.columns if name not in COLUMNS]
-    if unknown:
-        raise LogFormatError(
-            path, "columns", f"unknown columns {', '.join(unknown)}: the record has {', '.join(COLUMNS)}"
-        )
-    missing = [name for name in COLUMNS if name not in rows.columns and name not in Event._field_defaults]
-    if missing:
+    if unknown := [str(name) for name in rows.columns if name not in COLUMNS]:
+        known = ", ".join(COLUMNS)
+        raise LogFormatError(path, "columns", f"unknown columns {', '.join(unknown)}: the record has {known}")
+    if missing := [name for name in COLUMNS if name not in rows.columns and name not in Event._field_defaults]:
         raise LogFormatError(path, "columns", f"missing columns {', '.join(missing)}")
     columns = {}
     for name, dtype in COLUMNS.items():
-        if name not in rows.columns:
-            default = Event._field_defaults[name]
-            column = pd.Series(np.nan if default is None else default, index=range(len(rows)))
-        else:
+        if name in rows.columns:
             column = rows[name].reset_index(drop=True)
+        else:
+            column = pd.Series(Event._field_defaults[name], range(len(rows)), "float64" if name == "value" else None)
         columns[name] = _category(column, name, path) if dtype == "category" else _number(column, name, dtype, path)
     frame = pd.DataFrame(columns)
-    _rules(frame, header, path)
+    for broken, what in _rules(frame, header):
+        _fail(path, broken, what)
     return frame
 
 
-def _fail(path: object, broken: np.ndarray, what: str) -> None:
-    if broken.any():
-        raise LogFormatError(path, f"row {int(broken.argmax())}", what, f"{int(broken.argmax())} good rows before it")
+def _fail(path: object, broken: Any, what: str) -> None:
+    if (rows := np.asarray(broken)).any():
+        raise LogFormatError(path, f"row {int(rows.argmax())}", what, f"{int(rows.argmax())} good rows before it")
 
 
 def _category(column: pd.Series, name: str, path: object) -> pd.Series:
@@ -151,18 +151,15 @@ def _category(column: pd.Series, name: str, path: object) -> pd.Series:
         values = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
     except TypeError as error:
         raise LogFormatError(path, f"column {name}", f"strings are needed: {error}") from error
-    _fail(path, values.isna().to_numpy(), f"{name} is missing")
+    _fail(path, values.isna(), f"{name} is missing")
     values = values.cat.remove_unused_categories()
-    odd = [value for value in values.cat.categories if not isinstance(value, str)]
-    if odd:
-        _fail(path, (values == odd[0]).to_numpy(), f"{name} {odd[0]!r}: a string is needed")
-    if name not in ENUMS:
-        return values.cat.set_categories(pd.Index(sorted(values.cat.categories), dtype="str"))
-    accepted = [str(member.value) for member in ENUMS[name]]
-    strange = [value for value in values.cat.categories if value not in accepted]
-    if strange:
-        _fail(path, (values == strange[0]).to_numpy(), f"{name} {strange[0][:80]!r}: one of {', '.join(accepted)}")
-    return values.cat.set_categories(pd.Index(accepted, dtype="str"))
+    accepted = [str(member.value) for member in ENUMS.get(name, ())]
+    for value in values.cat.categories:
+        if not isinstance(value, str):
+            _fail(path, values == value, f"{name} {value!r}: a string is needed")
+        if accepted and value not in accepted:
+            _fail(path, values == value, f"{name} {value[:80]!r}: one of {', '.join(accepted)}")
+    return values.cat.set_categories(pd.Index(accepted or sorted(values.cat.categories), dtype="str"))
 
 
 def _number(column: pd.Series, name: str, dtype: str, path: object) -> pd.Series:
@@ -177,29 +174,23 @@ def _number(column: pd.Series, name: str, dtype: str, path: object) -> pd.Series
     return cast
 
 
-def _rules(frame: pd.DataFrame, header: dict[str, Any], path: object) -> None:
-    start, end, gpu = (frame[name].to_numpy() for name in ("start_ns", "end_ns", "gpu"))
+def _rules(frame: pd.DataFrame, header: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    """Which rows break a rule, and the rule."""
+    start, end, gpu, value = (frame[name].to_numpy() for name in ("start_ns", "end_ns", "gpu", "value"))
     late = (np.minimum(start, end) < -LATEST_NS) | (np.maximum(start, end) > LATEST_NS)  # abs of -2^63 is negative
-    _fail(path, late, f"a time beyond {LATEST_NS} ns: not a run's epoch")
-    _fail(path, end < start, "end_ns is before start_ns")
-    _fail(path, ~frame["bytes"].between(0, MOST_BYTES).to_numpy(), f"bytes below 0 or beyond {MOST_BYTES}")
+    yield late, f"a time beyond {LATEST_NS} ns: not a run's epoch"
+    yield end < start, "end_ns is before start_ns"
+    yield ~frame["bytes"].between(0, MOST_BYTES), f"bytes below 0 or beyond {MOST_BYTES}"
     for name in ("partition", "gpu", "worker", "stream"):
-        _fail(path, frame[name].to_numpy() < -1, f"{name} below -1")
-    named = [entry["gpu"] for entry in header["gpus"]]
-    if named:
-        _fail(path, ~np.isin(gpu, [-1, *named]), f"a gpu that the header does not name: it names {named}")
-    phase, lane, memory = (frame[name].cat.codes.to_numpy() for name in ("phase", "lane", "memory"))
-    phases, lanes = list(Phase), list(Lane)
-    wanted = np.array([lanes.index(LANES[p]) if p in LANES else -1 for p in phases])[phase] if len(frame) else phase
-    _fail(path, (wanted >= 0) & (lane != wanted), "the phase does not lie in that lane")
-    copies = np.isin(phase, [phases.index(Phase.H2D), phases.index(Phase.D2H)])
-    _fail(
-        path,
-        copies & (memory == list(Memory).index(Memory.NONE)),
-        "a copy without its memory: UNKNOWN where nobody knows",
-    )
-    values = frame["value"].to_numpy()
-    _fail(path, (phase == phases.index(Phase.COUNTER)) & ~np.isfinite(values), "a COUNTER without a finite value")
-    _fail(path, np.isinf(values), "an infinite value")
+        yield frame[name] < -1, f"{name} below -1"
+    if named := [entry["gpu"] for entry in header["gpus"]]:
+        yield ~np.isin(gpu, [-1, *named]), f"a gpu that the header does not name: it names {named}"
+    phase, lanes = frame["phase"], list(Lane)
+    wanted = np.array([lanes.index(LANES[p]) if p in LANES else -1 for p in Phase])[phase.cat.codes]
+    yield (wanted >= 0) & (frame["lane"].cat.codes != wanted), "the phase does not lie in that lane"
+    copies = phase.isin([Phase.H2D, Phase.D2H])
+    yield copies & (frame["memory"] == Memory.NONE), "a copy without its memory: UNKNOWN where nobody knows"
+    yield (phase == Phase.COUNTER) & ~np.isfinite(value), "a COUNTER without a finite value"
+    yield np.isinf(value), "an infinite value"
     if header["device_kind"] != "foreign":
-        _fail(path, (gpu < 0) & np.isin(phase, [phases.index(p) for p in ON_A_GPU]), "a GPU phase without its gpu")
+        yield (gpu < 0) & phase.isin(ON_A_GPU), "a GPU phase without its gpu"
