@@ -19,20 +19,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Log", "RunPlan", "__version__", "analysis", "charts", "panel", "read", "run"]
 
-_HOMES = {
-    "Log": "cuzkbench.logs.log",
-    "RunPlan": "cuzkbench.plan",
-    "read": "cuzkbench.logs",
-    "run": "cuzkbench.runs",
-}
+_HOMES = {"Log": "logs.log", "RunPlan": "plan", "read": "logs", "run": "runs"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("analysis", "charts", "panel"):
-        return import_module(f"cuzkbench.{name}")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'cuzkbench' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'cuzkbench' has no attribute {name!r}")
+    module = import_module(f"cuzkbench.{_HOMES.get(name, name)}")
+    return getattr(module, name) if name in _HOMES else module
 
 
 def __dir__() -> list[str]:

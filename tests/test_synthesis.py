@@ -9,8 +9,8 @@ import pytest
 
 from cuzkbench import bls12_381 as curve
 from cuzkbench.prover.circuit import CHAIN_ROUNDS, Circuit
-from cuzkbench.prover.matrices import CONSTANTS, coefficients
-from cuzkbench.prover.synthesis import public_inputs, satisfied, synthesise
+from cuzkbench.prover.matrices import CONSTANTS, accumulate, coefficients, entries
+from cuzkbench.prover.synthesis import public_inputs, synthesise
 
 SEED = 77
 CIRCUITS = [
@@ -34,6 +34,19 @@ def made(circuit: Circuit, seed: int = SEED, partition: int = 0, threads: int = 
 def vector(circuit: Circuit, buffer: np.ndarray, name: str) -> list[int]:
     data = buffer[circuit.slices()[name]].tobytes()
     return [curve.fr_from_montgomery(data[at : at + 32]) for at in range(0, len(data), 32)]
+
+
+def satisfied(circuit: Circuit, buffer: np.ndarray) -> bool:
+    """Whether a, b and c are A, B and C times the witness, and a * b == c in every row."""
+    *vectors, w = (buffer[part].view(np.uint64).reshape(-1, 4) for part in circuit.slices().values())
+    a, b, c = (vector(circuit, buffer, name) for name in "abc")
+    if any((x * y - z) % curve.r for x, y, z in zip(a, b, c, strict=True)) or vector(circuit, buffer, "w")[0] != 1:
+        return False
+    expected = [np.zeros_like(rows) for rows in vectors]
+    for _, _, matrices in entries(circuit):
+        for target, (row, column, factor) in zip(expected, matrices, strict=True):
+            accumulate(target, row, w, column, factor, coefficients())
+    return all(np.array_equal(target, rows) for target, rows in zip(expected, vectors, strict=True))
 
 
 @pytest.mark.parametrize("circuit", CIRCUITS, ids=str)

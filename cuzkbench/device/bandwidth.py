@@ -6,9 +6,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from cuzkbench.device import RunDevice
-from cuzkbench.device.base import HostBuffer
 from cuzkbench.events import Memory
 from cuzkbench.prover.load import CpuLoad
 
@@ -28,22 +28,16 @@ def bandwidths(device: RunDevice, nbytes: int = COPY_BYTES) -> dict[str, dict[st
 
 
 def _rates(device: RunDevice, nbytes: int) -> dict[str, float]:
-    up, down = device.stream(), device.stream()
-    there = device.buffer(2 * nbytes)
+    up, down, there = device.stream(), device.stream(), device.buffer(2 * nbytes)
     upper, lower = there.view(0, nbytes), there.view(nbytes, nbytes)
     rates = {}
     for memory in (Memory.PINNED, Memory.PAGEABLE):
         source, target = device.host_buffer(nbytes, memory), device.host_buffer(nbytes, memory)
-
-        def upload(source: HostBuffer = source, memory: Memory = memory) -> None:
-            device.upload(up, upper, source.array, memory)
-
-        def download(target: HostBuffer = target) -> None:
-            device.download(down, target.array, lower)
-
-        kinds: dict[str, tuple[Callable[[], None], ...]] = {"H2D": (upload,), "D2H": (download,)}
+        upload = partial(device.upload, up, upper, source.array, memory)
+        download = partial(device.download, down, target.array, lower)
+        kinds: dict[str, list[Callable[[], None]]] = {"H2D": [upload], "D2H": [download]}
         if memory is Memory.PINNED:
-            kinds["both ways"] = (upload, download)
+            kinds["both ways"] = [upload, download]
         for way, copies in kinds.items():
             seconds = []
             for _ in range(ROUNDS):

@@ -34,27 +34,16 @@ POINT_BYTES = {"g1": curve.G1_BYTES, "g2": curve.G2_BYTES}
 
 
 @compiled
-def _fill_powers(table: np.ndarray, base: Element) -> None:
-    """table[i] = base^i."""
-    power = FR_ONE
+def _fill_powers(table: np.ndarray, base: Element, first: Element, reverse: bool) -> None:
+    """table[i] = first * base^i, or base^(i with its bits reversed)."""
+    power, place = first, 0
     for index in range(table.shape[0]):
-        store(table, index, power)
+        store(table, place if reverse else index, power)
         power = mul(power, base)
-
-
-@compiled
-def _fill_reversed_powers(table: np.ndarray, steps: np.ndarray, first: Element) -> None:
-    """table[i] = first * base^reversed(i).
-
-    steps[k] = base^(n / 2^(k+1)): setting bit k of the place adds n / 2^(k+1) to the exponent.
-    """
-    store(table, 0, first)
-    bit, half = 0, 1
-    while half < table.shape[0]:
-        step = load(steps, bit, first)
-        for index in range(half):
-            store(table, half + index, mul(load(table, index, first), step))
-        bit, half = bit + 1, half * 2
+        bit = table.shape[0] >> 1  # count up from the highest bit
+        while place & bit:
+            place, bit = place ^ bit, bit >> 1
+        place |= bit
 
 
 @compiled
@@ -113,7 +102,7 @@ def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
     table = np.zeros((1 << log2_size, 4), np.uint64)
     half = len(table) // 2
     powers = table[half:]
-    _fill_powers(powers, fr(pow(curve.root_of_unity(log2_size), -1 if inverse else 1, curve.r)))
+    _fill_powers(powers, fr(pow(curve.root_of_unity(log2_size), -1 if inverse else 1, curve.r)), FR_ONE, False)
     for stage in range(1, log2_size):
         table[half >> stage : 2 * half >> stage] = powers[:: 1 << stage]
     return table
@@ -121,9 +110,8 @@ def _twiddles(log2_size: int, inverse: bool) -> np.ndarray:
 
 def reversed_powers(base: int, first: int, log2_size: int) -> np.ndarray:
     """first * base^i for i < n in bit-reversed places (n x 4 limbs, Montgomery form)."""
-    steps = [fr(pow(base, 1 << log2_size >> (bit + 1), curve.r)) for bit in range(log2_size)] or [FR_ONE]
     table = np.empty((1 << log2_size, 4), np.uint64)
-    _fill_reversed_powers(table, np.array(steps, np.uint64), fr(first))
+    _fill_powers(table, fr(base), fr(first), True)
     return table
 
 

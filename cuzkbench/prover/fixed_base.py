@@ -13,19 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from cuzkbench.device.host_math import POINT
-from cuzkbench.field import (
-    INVERSE,
-    ONE,
-    Element,
-    from_montgomery,
-    load,
-    mul,
-    power,
-    rows,
-    store,
-    sub,
-    to_montgomery,
-)
+from cuzkbench.field import INVERSE, ONE, Element, from_montgomery, load, mul, power, rows, store, sub, to_montgomery
 from cuzkbench.numba_cache import compiled, spread
 
 _BATCH = 2048  # an inversion costs as much as 600 products; the sums of a batch stay in the cache

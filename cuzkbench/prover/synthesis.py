@@ -1,7 +1,7 @@
 """Synthesis: one partition's witness and its a, b and c vectors, straight into the buffer that the memory policy gives.
 
 The rows are regular (`circuit.py`), so the values of each are computed directly, chains and runs of bits in parallel;
-`satisfied` computes them a second time from the matrices.
+the tests compute them a second time from the matrices.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from cuzkbench.numba_cache import compiled, spread
 from cuzkbench.prover.circuit import CHAIN_ROUNDS, Circuit, Shape
 from cuzkbench.prover.matrices import (
     CONSTANTS,
-    accumulate,
     bit_column,
     coefficients,
-    entries,
     next_state_column,
     power_column,
     selector_of,
@@ -116,14 +114,6 @@ def _selectors_and_publics(vectors: tuple[np.ndarray, ...], shape: Shape, select
         store(c, row + shape.publics, FR_ZERO)
 
 
-@compiled
-def _products_hold(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
-    for row in range(a.shape[0]):  # noqa: SIM110 (all() over a generator does not compile)
-        if mul(load(a, row, FR_ONE), load(b, row, FR_ONE)) != load(c, row, FR_ONE):
-            return False
-    return True
-
-
 def _vectors(circuit: Circuit, buffer: np.ndarray) -> tuple[np.ndarray, ...]:
     """a, b, c and w of a buffer as rows of limbs, sharing its memory."""
     if buffer.nbytes != circuit.partition_bytes:
@@ -142,20 +132,6 @@ def synthesise(circuit: Circuit, seed: int, partition: int, out: np.ndarray, thr
     spread(partial(_hash_chains, vectors, shape, tuple(keys), coefficients()), shape.chains, threads)
     spread(partial(_bits, vectors, shape, selectors), shape.bits, threads)
     _selectors_and_publics(vectors, shape, selectors)
-
-
-def satisfied(circuit: Circuit, buffer: np.ndarray) -> bool:
-    """Whether a, b and c are A, B and C times the witness, and a * b == c in every row."""
-    *vectors, w = _vectors(circuit, buffer)
-    if not _products_hold(*vectors) or tuple(w[0]) != FR_ONE:
-        return False
-    for start, stop, matrices in entries(circuit):
-        for vector, (row, column, factor) in zip(vectors, matrices, strict=True):
-            expected = np.zeros((stop - start, 4), np.uint64)
-            accumulate(expected, row - start, w, column, factor, coefficients())
-            if not np.array_equal(expected, vector[start:stop]):
-                return False
-    return True
 
 
 def public_inputs(circuit: Circuit, buffer: np.ndarray) -> list[int]:
