@@ -190,7 +190,7 @@ def test_empty_answers_have_the_columns_of_full_ones(seed_case: Log):
 
 
 def test_functions_are_not_hidden_by_modules_of_the_same_name():
-    for name in ("compare", "explain", "gaps", "metrics", "stretches", "theories", "whatif"):
+    for name in ("explain", "gaps", "metrics", "stretches", "theories", "whatif"):
         import_module(f"cuzkbench.analysis.{name}")
         assert callable(getattr(analysis, name)), name
 

@@ -10,6 +10,7 @@ another copies is no time of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import pandas as pd
 
 from cuzkbench.analysis import intervals
 from cuzkbench.analysis.rates import LineRate
+from cuzkbench.analysis.rows import NEVER as LATER
 from cuzkbench.analysis.rows import Rows
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.stages import Stage
@@ -40,27 +42,23 @@ class Life:
     def __init__(self, rows: Rows, proofs: pd.DataFrame) -> None:
         place = np.full(max(int(rows.who.max(initial=0)), int(proofs.index.max())) + 1, NEVER)
         place[proofs.index] = np.arange(len(proofs))
-        self.rows = rows.take((rows.who >= 0) & (place[rows.who] != NEVER))
-        self.who, self.count = place[self.rows.who], len(proofs)
+        rows = rows.take((rows.who >= 0) & (place[rows.who] != NEVER))
+        self.rows, self.count = replace(rows, who=place[rows.who]), len(proofs)
+        self.who = self.rows.who
         self.gpu, self.worker = (proofs[name].to_numpy(np.int64) for name in ("gpu", "worker"))
         self.picked = proofs["pickup_ns"].to_numpy(np.int64)
         self.kernels = tuple(proofs[name].to_numpy(np.int64) for name in ("kernel_first_ns", "kernel_last_ns"))
         self.on_worker = self.rows.worker >= 0
         self.hold = self.first(Phase.LOCK_HOLD), self.last(Phase.LOCK_HOLD)
 
-    def first(self, phase: Phase, where: np.ndarray | bool = True) -> np.ndarray:
+    def first(self, phase: Phase) -> np.ndarray:
         """Earliest start of a phase."""
-        chosen = self.rows.among([phase]) & where
-        out = np.full(self.count, 2**62)
-        np.minimum.at(out, self.who[chosen], self.rows.start[chosen])
-        return np.where(out == 2**62, NEVER, out)
+        out = self.rows.of(phase).first(self.count)
+        return np.where(out == LATER, NEVER, out)
 
     def last(self, phase: Phase, where: np.ndarray | bool = True) -> np.ndarray:
         """Latest end of a phase."""
-        chosen = self.rows.among([phase]) & where
-        out = np.full(self.count, NEVER)
-        np.maximum.at(out, self.who[chosen], self.rows.end[chosen])
-        return out
+        return np.maximum(self.rows.take(self.rows.among([phase]) & where).last(self.count), NEVER)
 
     def walk(
         self, listed: Sequence[Stage], rate: LineRate, settles: bool
@@ -135,8 +133,7 @@ class Life:
         `late`: takes what passed between a copy's turn and its start; None leaves that in the copy.
         """
         rows = self.rows.take(self.rows.among([Phase.H2D]) & self.on_worker)
-        who = self.who[self.rows.among([Phase.H2D]) & self.on_worker]
-        start, end, size, kind, gpu = rows.start, rows.end, rows.bytes, rows.memory, rows.gpu
+        who, start, end, size, kind, gpu = rows.who, rows.start, rows.end, rows.bytes, rows.memory, rows.gpu
         if whole or np.bincount(who, minlength=1).max() > MOST_COPIES:
             joined, at, which = np.unique(who, return_index=True, return_inverse=True)
             start, end = (limit[joined] for limit in (self.first(Phase.H2D), self.last(Phase.H2D, self.on_worker)))

@@ -14,7 +14,7 @@ from cuzkbench.analysis import intervals
 from cuzkbench.analysis.life import NEVER, Copy, Life
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.rates import LineRate, line_rate
-from cuzkbench.analysis.rows import KIND, Rows, Table, once
+from cuzkbench.analysis.rows import KIND, Rows, Table, limits, once
 from cuzkbench.costs import Work
 from cuzkbench.events import Lane, Memory, Phase
 from cuzkbench.logs.log import Log
@@ -113,11 +113,7 @@ def outcome(spans: list[Span], work: Work, warm: int | Sequence[bool]) -> Outcom
             begin = span.granted + work.lead_ns[span.partition]
             reached.append((begin, begin + work.extent_ns[span.partition], span.partition, span.gpu))
     reached.sort()
-    warmup = (
-        {row[2] for row in reached[:warm]}
-        if isinstance(warm, int)
-        else {k for k, is_warm in enumerate(warm) if is_warm}
-    )
+    warmup = {k for _, _, k, _ in reached[:warm]} if isinstance(warm, int) else set(np.flatnonzero(warm).tolist())
     window, busy, gaps = 0, 0.0, []
     for gpu in {row[3] for row in reached}:
         mine = [row[:3] for row in reached if row[3] == gpu]
@@ -125,9 +121,8 @@ def outcome(spans: list[Span], work: Work, warm: int | Sequence[bool]) -> Outcom
         if measured:
             first, final = measured[0][0], max(end for _, end, _ in mine)
             window += final - first
-            busy += sum(
-                work.busy_ns[k] * max(0, end - max(begin, first)) / max(1, end - begin) for begin, end, k in mine
-            )
+            for begin, end, k in mine:
+                busy += work.busy_ns[k] * max(0, end - max(begin, first)) / max(1, end - begin)
         if len(measured) > 1:
             completions = [done[k] for _, _, k in measured]
             gaps.append((max(completions) - min(completions)) / (len(completions) - 1))
@@ -149,8 +144,8 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     """
     table = Table.of(log)
     proofs = partitions(log)
-    proofs = proofs[proofs["kernel_last_ns"].notna() & proofs["completion_ns"].notna()]
-    proofs = proofs[proofs["completion_ns"] <= (2**62 if end_ns is None else end_ns)]
+    proofs = proofs[proofs["kernel_last_ns"].notna()]
+    proofs = proofs[(proofs["completion_ns"] <= limits(start_ns, end_ns)[1]).fillna(False)]
     if not len(proofs):
         raise CannotReplay("the log has no kernels whose partition is known")
     if min(proofs["gpu"].min(), proofs["worker"].min()) < 0:
@@ -166,7 +161,6 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
     life = Life(table.rows, proofs)
     plan = _plan(log)
     lock, memory = (plan.lock, plan.memory) if plan else _policies(life)
-    shared = log.kind in ("emulated", "cuda")  # a bus that takes turns copy by copy
     settles = driver_lock(memory, log.kind)
     listed = steps_of(lock, memory, log.kind)
     pinned = line_rate(log, table.rows, Phase.H2D, rate)
@@ -183,11 +177,14 @@ def replay(log: Log, rate: float | None = None, start_ns: int | None = None, end
         [tuple(copy.ns for copy in upload) for upload in copies],
         *(values[order].tolist() for values in (lead, extent, busy, tail)),
     )
-    shape = _shape(log, plan, listed, proofs, table.rows.of(Phase.SYNTHESIS))
     met = interleaved is not None
-    shape = dataclasses.replace(shape, stages=listed)
+    turns = (
+        log.kind in ("emulated", "cuda") if interleaved is None else interleaved
+    )  # whose bus takes them copy by copy
+    shape = _shape(log, plan, listed, proofs, table.rows.of(Phase.SYNTHESIS))
+    shape = dataclasses.replace(shape, stages=listed, interleaved=turns)
     run = Replay(
-        dataclasses.replace(shape, interleaved=shared if interleaved is None else interleaved),
+        shape,
         work,
         warmup[order].tolist(),
         leading(warmup[order][np.argsort(life.kernels[0][order], kind="stable")], shape.workers * shape.gpus),
