@@ -39,13 +39,10 @@ _STYLE = f"""<style>
 
 
 class Mark(NamedTuple):
-    """One bar: its phase, the lanes that show it, seconds from the start, and what it says on hovering."""
+    """One bar: its row, and the lanes that show it."""
 
-    phase: Phase
-    lanes: tuple[str, ...]
-    start: float
-    length: float
-    told: str
+    event: Event
+    lanes: list[str]
 
 
 def in_notebook() -> bool:
@@ -125,10 +122,7 @@ class Live:
         if phase in _FEEDING:
             lanes.append(_FEEDING[phase])
         if lanes and event.end_ns > event.start_ns:
-            warm = ", warm-up" if event.warmup else ""
-            told = f"{PHASES[phase].words} {escape(event.name)}, partition {event.partition}{warm}"
-            start, length = event.start_ns / 1e9, (event.end_ns - event.start_ns) / 1e9
-            self._marks.append(Mark(phase, tuple(lanes), start, length, told))
+            self._marks.append(Mark(event, lanes))
             self._seen += 1
 
     def _picture(self) -> dict[str, str]:
@@ -137,23 +131,24 @@ class Live:
         (plotly's own JupyterLab renderer draws an output once and ignores what follows.)
         """
         says = f"{self._words}." + (f" The latest {MARKS:,} of {self._seen:,} marks." if self._seen > MARKS else "")
-        low = min((mark.start for mark in self._marks), default=0.0)
-        high = max((mark.start + mark.length for mark in self._marks), default=1.0)
+        low = min((mark.event.start_ns for mark in self._marks), default=0)
+        high = max((mark.event.end_ns for mark in self._marks), default=1_000_000_000)
         scale = 100 / (high - low)
         bars: dict[str, list[str]] = {lane: [] for lane in self._lanes}
-        for phase, lanes, start, length, told in self._marks:
-            bar = (
-                f'<rect x="{scale * (start - low):.3f}%" width="{scale * length:.3f}%" height="20" y="2" {_FILL[phase]}'
-            )
+        for event, lanes in self._marks:
+            phase, warm = Phase[event.phase], ", warm-up" if event.warmup else ""
+            told = f"{PHASES[phase].words} {escape(event.name)}, partition {event.partition}{warm}"
+            place = f'x="{scale * (event.start_ns - low):.3f}%" width="{scale * (event.end_ns - event.start_ns):.3f}%"'
+            bar = f'<rect {place} height="20" y="2" {_FILL[phase]}><title>{told}</title></rect>'
             for lane in lanes:
-                bars[lane].append(f"{bar}><title>{told}</title></rect>")
+                bars[lane].append(bar)
         rows = [f"<div>{lane}</div><svg>{''.join(drawn)}</svg>" for lane, drawn in bars.items()]
-        rows += [f"<div></div><p><span>{low:.1f} s</span><span>{high:.1f} s</span></p>"] if rows else []
+        rows += [f"<div></div><p><span>{low / 1e9:.1f} s</span><span>{high / 1e9:.1f} s</span></p>"] if rows else []
         keys = "".join(
             f'<span><svg style="width:14px"><rect width="12" height="12" y="7" {_FILL[phase]}/></svg>'
             f"{paint.words}</span>"
             for phase, paint in PHASES.items()
-            if any(mark.phase == phase for mark in self._marks)
+            if any(mark.event.phase == phase for mark in self._marks)
         )
         head = f"<b>{escape(self._title)}</b> {escape(says)}"
         head += "".join(f'<br><b style="color:{WARN}">{escape(label)}</b>' for label in self._labels)

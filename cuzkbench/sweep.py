@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 def plans(over: Sequence[str], preset: str | None = None) -> dict[str, RunPlan]:
     """Every combination by a name made of its values, in the order given. Raises ValueError, before any run."""
-    names, values = [], []
+    values: dict[str, list[str]] = {}
     for text in over:
-        name, equals, listed = text.partition("=")
-        if not equals or not listed:
+        name, _, listed = text.partition("=")
+        knob = name.replace("-", "_")
+        if not listed:
             raise ValueError(f"--over {text!r}: NAME=VALUE or NAME=VALUE,VALUE")
-        names.append(name.replace("-", "_"))
-        values.append(listed.split(","))
-    if len(set(names)) < len(names):
-        raise ValueError(f"--over {' '.join(over)}: a knob is named twice")
+        if knob in values:
+            raise ValueError(f"--over {' '.join(over)}: a knob is named twice")
+        values[knob] = listed.split(",")
     found = {}
-    for chosen in itertools.product(*values):
-        knobs = {name: _value(text) for name, text in zip(names, chosen, strict=True)}
+    for chosen in itertools.product(*values.values()):
+        knobs = {name: _value(text) for name, text in zip(values, chosen, strict=True)}
         found["-".join(chosen).replace(":", "_").replace("/", "_")] = plan_of({"preset": preset} | knobs)
     return found
 

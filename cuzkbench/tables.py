@@ -17,8 +17,6 @@ from cuzkbench.events import GapCause
 from cuzkbench.words import CAUSES, NONE, duration, rate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cuzkbench.logs.log import Log
 
 FILE_WIDTH = 160  # columns where the output is no terminal
@@ -40,7 +38,7 @@ def plain(text: object) -> Text:
 
 def percent(share: float | None) -> str:
     """A share of 1 as per cent."""
-    return NONE if share is None else f"{share:.1%}"
+    return NONE if share is None or share != share else f"{share:.1%}"
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -59,52 +57,42 @@ def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[Renderabl
     for log, title in zip(logs, names or told_apart(logs), strict=True):
         for text in dict.fromkeys((*log.labels, *log.warnings)):
             notes.setdefault(text, []).append(title)
-        measured, copies, done = _records(metrics(log)), _records(bandwidth(log)), partitions(log)
+        measured, copies, done = metrics(log), bandwidth(log), partitions(log)
         kernels = done[~done["warmup"]].groupby("gpu")["kernel_ns"].median()
-        if not measured:  # a column that says nothing of a GPU, rather than none
-            columns.append((title, {"device": log.device_name}))
-        for gpu in measured:
+        device = {"device": log.device_name}
+        if measured.empty:  # a column that says nothing of a GPU, rather than none
+            columns.append((title, device))
+        for gpu in measured.to_dict("records"):
             rates: dict[str, dict[str, float]] = {"H2D": {}, "D2H": {}}
-            for copy in copies:
-                if copy["gpu"] == gpu["gpu"]:
-                    rates[copy["direction"]][copy["memory"]] = copy["gb_s"]
+            for copy in copies[copies["gpu"] == gpu["gpu"]].to_dict("records"):
+                rates[copy["direction"]][copy["memory"]] = copy["gb_s"]
             name = title if len(measured) == 1 else f"{title}, GPU {gpu['gpu']}"
-            figures = {"device": log.device_name, "kernels of a partition": duration(kernels.get(gpu["gpu"]))}
+            figures = device | {"kernels of a partition": duration(kernels.get(gpu["gpu"]))}
             columns.append((name, figures | _figures(gpu, rates) | _proofs((log.trailer or {}).get("proofs"))))
     table = _table("", "figure")
     for name, _ in columns:
         table.add_column(plain(name), justify="right")
-    last = ("upload", "download", "proofs")  # of which one log has rows that another has not
-    for figure in sorted(
-        dict.fromkeys(figure for _, figures in columns for figure in figures),
-        key=lambda figure: next((number for number, word in enumerate(last, 1) if figure.startswith(word)), 0),
-    ):
+    last = ("proofs", "download", "upload")  # from the end: of them one log has rows that another has not
+    order = dict.fromkeys(figure for _, figures in columns for figure in figures)
+    for figure in sorted(order, key=lambda figure: [figure.startswith(word) for word in last]):
         table.add_row(figure, *(plain(figures.get(figure, NONE)) for _, figures in columns))
     whose = {text: "" if len(of) == len(logs) else f"{', '.join(of)}: " for text, of in notes.items()}
     return [table, *(plain(f"note: {of}{text}") for text, of in whose.items())]
 
 
-def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Rows as mappings, None where the frame knows nothing."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
-
-
 def _figures(gpu: Mapping[Any, Any], rates: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """The figures of one GPU in words."""
+    shares = ("kernel_utilisation", "lock_utilisation", "worker_utilisation", "hidden_transfer")
     figures = {
-        "kernel utilisation": percent(gpu["kernel_utilisation"]),
-        "lock utilisation": percent(gpu["lock_utilisation"]),
-        "worker utilisation": percent(gpu["worker_utilisation"]),
-        "hidden transfer": percent(gpu["hidden_transfer"]),
+        **{name.replace("_", " "): percent(gpu[name]) for name in shares},
         "cadence": duration(gpu["cadence_ns"]),
         "ideal cadence": duration(gpu["ideal_cadence_ns"]),
         "efficiency": percent(gpu["efficiency"]),
         "measured partitions": str(gpu["partitions"]),
     }
-    words = {"H2D": "upload", "D2H": "download"}
-    return figures | {
-        f"{words[way]}, {memory.lower()}": rate(gb_s) for way, kinds in rates.items() for memory, gb_s in kinds.items()
-    }
+    for words, way in (("upload", "H2D"), ("download", "D2H")):
+        figures |= {f"{words}, {memory.lower()}": rate(gb_s) for memory, gb_s in rates.get(way, {}).items()}
+    return figures
 
 
 def _proofs(proofs: Mapping[str, int] | None) -> dict[str, str]:
