@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cuzkbench.device import cuda_clock, cuda_missing, cuda_sequence, open_device
+from cuzkbench.device import cuda_missing, cuda_sequence, open_device
 from cuzkbench.device.cuda_clock import Anchor
 from cuzkbench.device.kernels import loader
 from cuzkbench.events import DeviceError, Memory
@@ -120,17 +121,25 @@ def test_an_anchor_waits_until_the_one_in_force_has_aged_as_much() -> None:
     for seconds, bound_ns, taken in ((1, 10_000, True), (1, 29_000, False), (5, 29_000, True)):
         at_ns = seconds * 1_000_000_000
         assert Anchor(None, at_ns, bound_ns, float(at_ns)).beats(tight) is taken
-    assert tight.error_ns(1_000_000_000, drift=-4e-6) == 9_000
+    assert tight.error_ns(1e9, drift=-4e-6) == 9_000
 
 
-def test_the_bound_of_the_clock_counts_each_anchors_age(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def cuda_event(seconds: float) -> SimpleNamespace:
+    return SimpleNamespace(at=seconds)
+
+
+def test_the_bound_of_the_clock_counts_the_ages_of_placed_events(fake: Fake) -> None:
+    """Renewals waited 15 s for the driver while it page-locked memory, and the bound said 82 µs of rows made later."""
     device = open_device("cuda")
-    device.clock.close()
+    clock = device.clock
+    clock.close()
     second = 1_000_000_000
-    device.clock.anchors = [Anchor(None, at * second, 5_000, at * (second + 4_000.0)) for at in (0, 1, 7)]
-    monkeypatch.setattr(cuda_clock.time, "perf_counter_ns", lambda: 8 * second)
-    fit = device.clock_fit()
-    assert fit["drift_ppm"] == pytest.approx(4.0) and fit["bound_ns"] == pytest.approx(5_000 + 6 * 4_000)
+    clock.anchors = [Anchor(cuda_event(0), 0, 5_000, 0.0), Anchor(cuda_event(20), 20 * second, 6_000, 20.00008e9)]
+    clock._ages.clear()
+    assert clock.fit()["bound_ns"] == 6_000 and clock.fit()["drift_ppm"] == pytest.approx(4.0)
+    assert clock.host_ns(clock.anchors[1], cuda_event(23)) == 23 * second
+    assert clock.host_ns(clock.anchors[1], cuda_event(21)) == 21 * second
+    assert clock.fit()["bound_ns"] == pytest.approx(6_000 + 3 * 4_000)
     device.close()
 
 

@@ -2,8 +2,9 @@
 
 An event is placed by its distance to the anchor in force when it was recorded. CUDA gives that distance as float32
 milliseconds (resolution 2^-24 of it), so anchors are renewed every second: 0.06 µs of rounding, 4 µs of drift at the
-4 parts in a million seen on an H200, and half a bracket (3 to 6 µs) of offset. While a pinned copy fills the bus, or
-every core is busy, brackets take up to 80 µs: such an anchor is not taken before the one in force has aged as much.
+4 parts in a million seen on an H200, and half a bracket (3 to 6 µs) of offset. Where every core is busy a bracket can
+be wide: such an anchor is not taken before the one in force has aged as much. Renewals wait for the driver, 15 s where
+it page-locked 39 GB; the bound therefore counts the ages at which events were placed.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Anchor:
     bound_ns: int
     device_ns: float  # since the first anchor, summed over neighbours so that no distance is long
 
-    def error_ns(self, at_ns: int, drift: float = DRIFT) -> float:
-        """How far a mapping through this anchor can be off at a host time after it."""
-        return self.bound_ns + abs(drift) * (at_ns - self.host_ns)
+    def error_ns(self, age_ns: float, drift: float = DRIFT) -> float:
+        """How far a mapping through this anchor can be off so long after it."""
+        return self.bound_ns + abs(drift) * age_ns
 
     def beats(self, older: Anchor) -> bool:
         """Whether mappings from now on are safer through this one."""
-        return self.bound_ns <= older.error_ns(self.host_ns)
+        return self.bound_ns <= older.error_ns(self.host_ns - older.host_ns)
 
 
 class CudaClock:
@@ -46,6 +47,8 @@ class CudaClock:
         self._device = device
         self._stream = device.cupy.cuda.Stream(non_blocking=True)
         self._stop = threading.Event()
+        self._placing = threading.Lock()
+        self._ages: dict[int, float] = {}  # of each anchor by its host time: the oldest event placed by it
         self._events = Events(device.cupy, block=False, count=4 * TRIES)
         self.anchor = self._take(None, tries=4 * TRIES)
         self.anchors = [self.anchor]
@@ -54,22 +57,24 @@ class CudaClock:
 
     def host_ns(self, anchor: Anchor, event: Any) -> int:
         """Host time of an event recorded after (or just before) the anchor."""
-        return anchor.host_ns + round(self._elapsed_ns(anchor.event, event))
+        age_ns = self._elapsed_ns(anchor.event, event)
+        with self._placing:
+            self._ages[anchor.host_ns] = max(age_ns, self._ages.get(anchor.host_ns, 0.0))
+        return anchor.host_ns + round(age_ns)
 
     def fit(self) -> dict[str, float | None]:
-        """Offset of the last anchor, drift of the device clock over all of them, and the error bound of a mapping."""
+        """Offset of the last anchor, drift over all anchors, and how far the events placed so far can be off."""
         first, last = self.anchors[0], self.anchors[-1]
         span = last.host_ns - first.host_ns
         drift = (last.device_ns - span) / span if span > 5_000_000_000 else None
-        until = [anchor.host_ns for anchor in self.anchors[1:]] + [time.perf_counter_ns()]
-        errors = (
-            anchor.error_ns(end, DRIFT if drift is None else drift)
-            for anchor, end in zip(self.anchors, until, strict=True)
-        )
+        with self._placing:
+            ages = {last.host_ns: 0.0} | self._ages
+        assumed = DRIFT if drift is None else drift
+        used = [anchor for anchor in self.anchors if anchor.host_ns in ages]
         return {
             "offset_ns": last.host_ns - first.host_ns - round(last.device_ns),
             "drift_ppm": None if drift is None else drift * 1e6,
-            "bound_ns": max(errors),
+            "bound_ns": max(anchor.error_ns(ages[anchor.host_ns], assumed) for anchor in used),
         }
 
     def close(self) -> None:
