@@ -119,13 +119,13 @@ def test_merge_holds_at_epoch_sized_times(base):
 
 
 @given(grouped, grouped)
-def test_overlap_within_vs_set_of_nanoseconds(rows, other):
+def test_overlap_within_groups_vs_set_of_nanoseconds(rows, other):
     merged = intervals.merge(columns(other, 0), columns(other, 1), columns(other, 2))
     expected = [
         len(set(range(start, end)) & count((s, e) for g, s, e, _ in other if g == group))
         for group, start, end, _ in rows
     ]
-    found = intervals.overlap_within(columns(rows, 0), columns(rows, 1), columns(rows, 2), merged)
+    found = intervals.overlap(columns(rows, 1), columns(rows, 2), merged, columns(rows, 0))
     assert found.tolist() == expected
 
 

@@ -191,7 +191,7 @@ class _Gpu:
         again = np.append(False, holds.group[1:] == holds.group[:-1])[: len(holds.group)]
         since = np.where(again, np.roll(holds.end, 1), -NEVER // 2)
         waited = np.zeros(len(steps.who), np.int64)
-        waited[holds.row] = intervals.overlap_within(holds.group, since, holds.start, waits)
+        waited[holds.row] = intervals.overlap(since, holds.start, waits, holds.group)
         last = intervals.last_begun(self.ender, idle.end - 1, steps.timeline)
         over = np.where(last >= 0, np.minimum(_at(steps.timeline.end, last), idle.end), idle.end)
         hold = self.during(self.pieces.who, holds)

@@ -47,11 +47,6 @@ def _int64(values: object) -> np.ndarray:
     return np.asarray(values, dtype=np.int64)
 
 
-def single(start: int, end: int) -> Intervals:
-    """The set of one interval, empty where end <= start."""
-    return Intervals(_int64([start]), _int64([end])) if end > start else EMPTY
-
-
 def union(start: object, end: object) -> Intervals:
     """The instants that any of the rows covers; rows with end <= start cover none."""
     starts, ends = _int64(start), _int64(end)
@@ -74,18 +69,13 @@ def merge(group: object, start: object, end: object, within_ns: int = 0) -> Merg
 
     The output is sorted by (group, start). Neither the order of the rows nor splitting one into pieces changes it.
     """
-    groups, starts, ends = _int64(group), _int64(start), _int64(end)
-    member = np.full(len(starts), -1, np.int64)
-    rows = np.flatnonzero(ends > starts)
-    if len(rows) == 0:
-        return Merged(_int64([]), _int64([]), _int64([]), member)
-    rows = rows[np.lexsort((starts[rows], groups[rows]))]
-    groups, starts, ends = groups[rows], starts[rows], ends[rows]
-    fresh = np.concatenate(([True], groups[1:] != groups[:-1]))
+    member = np.full(len(_int64(start)), -1, np.int64)
+    rows, groups, starts, ends = _in_order(group, start, end)
+    fresh = _changes(groups)
     reach = ends[_furthest(fresh, ends)]
     first = fresh.copy()
     first[1:] |= starts[1:] - reach[:-1] > within_ns
-    last = np.concatenate((first[1:], [True]))
+    last = np.append(first[1:], True)[: len(first)]
     member[rows] = np.cumsum(first) - 1
     return Merged(groups[first], starts[first], reach[last], member)
 
@@ -108,24 +98,42 @@ def gaps(a: Intervals, start: int, end: int) -> Intervals:
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:
     """The instants of the set in [start, end)."""
-    return intersection(a, single(start, end))
+    starts, ends = np.maximum(a.start, start), np.minimum(a.end, end)
+    inside = ends > starts
+    return Intervals(starts[inside], ends[inside])
 
 
-def overlap(start: object, end: object, other: Intervals) -> np.ndarray:
-    """Nanoseconds of each row that lie in the set, int64."""
+def overlap(
+    start: object, end: object, other: Intervals | Merged | Owned, group: np.ndarray | None = None
+) -> np.ndarray:
+    """Nanoseconds of each row that lie in the set, or in what its own group has of it, int64."""
     starts, ends = _int64(start), _int64(end)
-    return np.maximum(measure_before(ends, other) - measure_before(starts, other), 0)
+    return np.maximum(measure_before(ends, other, group) - measure_before(starts, other, group), 0)
 
 
-def measure_before(instants: object, other: Intervals) -> np.ndarray:
-    """Nanoseconds of the set that lie before each instant, int64."""
+def measure_before(instants: object, other: Intervals | Merged | Owned, group: np.ndarray | None = None) -> np.ndarray:
+    """Nanoseconds of the set that lie before each instant, int64; with groups up to a constant of each."""
     at = _int64(instants)
     total = np.concatenate((_int64([0]), np.cumsum(other.end - other.start)))
-    index = np.searchsorted(other.start, at, side="right")
-    if len(other.start) == 0:
-        return np.zeros(len(at), np.int64)
-    beyond = np.where(index > 0, np.maximum(other.end[index - 1] - at, 0), 0)
-    return total[index] - beyond
+    if isinstance(other, Intervals):
+        index, first = np.searchsorted(other.start, at, side="right") - 1, np.zeros(len(at), np.int64)
+    else:
+        index, first = last_begun(group, at, other), np.searchsorted(other.group, _int64(group))
+    beyond = np.maximum(np.append(other.end, 0)[index] - at, 0)
+    return np.where(index >= 0, total[index + 1] - beyond, total[first])
+
+
+def _in_order(group: object, start: object, end: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The rows that are not empty by group, then start: their places, groups, starts and ends."""
+    groups, starts, ends = _int64(group), _int64(start), _int64(end)
+    rows = np.flatnonzero(ends > starts)
+    rows = rows[np.lexsort((starts[rows], groups[rows]))]
+    return rows, groups[rows], starts[rows], ends[rows]
+
+
+def _changes(groups: np.ndarray) -> np.ndarray:
+    """Which rows are the first of their group."""
+    return np.concatenate(([True], groups[1:] != groups[:-1]))[: len(groups)]
 
 
 def _furthest(fresh: np.ndarray, ends: np.ndarray, tie: np.ndarray | None = None) -> np.ndarray:
@@ -136,7 +144,7 @@ def _furthest(fresh: np.ndarray, ends: np.ndarray, tie: np.ndarray | None = None
     by_end = np.argsort(ends, kind="stable") if tie is None else np.lexsort((tie, ends))
     rank = np.empty(len(ends), np.int64)
     rank[by_end] = np.arange(len(ends))
-    return by_end[np.maximum.accumulate(rank + (np.cumsum(fresh) - 1) * len(ends)) % len(ends)]
+    return by_end[np.maximum.accumulate(rank + (np.cumsum(fresh) - 1) * len(ends)) % max(len(ends), 1)]
 
 
 class Owned(NamedTuple):
@@ -153,13 +161,8 @@ def latest(group: object, start: object, end: object) -> Owned:
 
     Of the rows begun so far, the one that reaches furthest is open exactly as long as any is.
     """
-    groups, starts, ends = _int64(group), _int64(start), _int64(end)
-    rows = np.flatnonzero(ends > starts)
-    rows = rows[np.lexsort((starts[rows], groups[rows]))]
-    groups, starts, ends = groups[rows], starts[rows], ends[rows]
-    if len(rows) == 0:
-        return Owned(groups, starts, ends, rows)
-    fresh = np.concatenate(([True], groups[1:] != groups[:-1]))
+    rows, groups, starts, ends = _in_order(group, start, end)
+    fresh = _changes(groups)
     winner = _furthest(fresh, ends, rows)
     until = ends[winner]
     until[:-1] = np.where(fresh[1:], until[:-1], np.minimum(until[:-1], starts[1:]))
@@ -175,20 +178,6 @@ def last_begun(group: object, instant: object, other: Owned | Merged) -> np.ndar
     keys = other.group * width + np.searchsorted(marks, other.start)
     index = np.searchsorted(keys, groups * width + np.searchsorted(marks, at), side="right") - 1
     return np.where(np.append(other.group, -1)[index] == groups, index, -1)
-
-
-def overlap_within(group: object, start: object, end: object, other: Owned | Merged) -> np.ndarray:
-    """Nanoseconds of each row that the disjoint intervals of the row's own group cover, int64."""
-    groups, starts, ends = _int64(group), _int64(start), _int64(end)
-    total = np.concatenate((_int64([0]), np.cumsum(other.end - other.start)))
-    first = np.searchsorted(other.group, groups)
-
-    def before(instants: np.ndarray) -> np.ndarray:
-        at = last_begun(groups, instants, other)
-        beyond = np.maximum(np.append(other.end, 0)[at] - instants, 0)
-        return np.where(at >= 0, total[at + 1] - beyond, total[first])
-
-    return np.maximum(before(ends) - before(starts), 0)
 
 
 def amount_before(instants: object, start: object, end: object, amount: object) -> np.ndarray:

@@ -130,9 +130,8 @@ def _ideal(log: Log, table: Table, rows: Rows, measured: pd.DataFrame, rate: flo
     stages = stages.take((stages.who >= 0) & (stages.worker >= 0) & (stages.end > stages.start))
     holds = rows.of(Phase.LOCK_HOLD)
     holds = holds.take(holds.who >= 0)
-    covered = intervals.overlap_within(
-        stages.who, stages.start, stages.end, intervals.merge(holds.who, holds.start, holds.end)
-    )
+    held = intervals.merge(holds.who, holds.start, holds.end)
+    covered = intervals.overlap(stages.start, stages.end, held, stages.who)
     share = 1 - covered / np.maximum(stages.end - stages.start, 1)
     own = (stages.end - stages.start).astype(float)
     transfer = np.zeros(2)

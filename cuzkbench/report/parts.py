@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,16 +15,25 @@ from typing import Any
 from IPython.display import HTML
 
 from cuzkbench import report
-from cuzkbench.analysis.gaps import gaps
+from cuzkbench.analysis.gaps import gaps, idle_by_cause
 from cuzkbench.analysis.metrics import bandwidth, metrics
+from cuzkbench.analysis.shown import said
 from cuzkbench.charts.lanes import each
 from cuzkbench.events import GapCause
 from cuzkbench.logs.log import Log, told_apart
 from cuzkbench.plan import RunPlan
 from cuzkbench.words import CAUSES, NONE, duration, glued, percent, rate, size
 
-_HOST = ("cpu", "cores", "memory_bytes", "os", "python")
+_HOST: dict[str, Callable[[Any], str]] = {
+    "cpu": str, "cores": "{} cores".format, "memory_bytes": lambda count: f"{size(count)} of memory", "os": str,
+    "python": "Python {}".format,
+}  # fmt: skip
 Answer = Mapping[str, Any]  # what `analysis.explain` says of a log
+_COMPARED = (
+    "kernel_utilisation", "idle_ns", "cadence_ns", "median_cadence_ns", "ideal_cadence_ns", "efficiency",
+    "hidden_transfer", "interleaving", "lock_utilisation", "worker_utilisation",
+)  # fmt: skip
+_CARDS = ("kernel utilisation", "cadence against ideal", "upload against line rate", "proofs verified")
 SMALL_IDLE = 0.05  # of the window: less than this is not worth a sentence about its cause
 
 
@@ -90,39 +99,35 @@ def _broken(answer: Answer) -> list[str]:
 
 def cards(logs: Sequence[Log]) -> HTML:
     """Four figures: kernel utilisation, cadence against ideal, upload bandwidth against line rate, proofs verified."""
-    kinds: dict[str, list[tuple[str, str, str]]] = {
-        "kernel utilisation": [],
-        "cadence against ideal": [],
-        "upload against line rate": [],
-        "proofs verified": [],
-    }
-    for name, log in zip(told_apart(logs), logs, strict=True):
-        uploads = bandwidth(log)
-        uploads = uploads[uploads["direction"] == "H2D"]
+    figures: list[tuple[str, str, str, str]] = []
+    names = told_apart(logs) if len(logs) > 1 else [""]
+    for name, log in zip(names, logs, strict=True):
+        uploads = bandwidth(log).query("direction == 'H2D'")
         for gpu in each(metrics(log)):
-            who = (name if len(logs) > 1 else "") + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
-            idle = f"idle {duration(gpu.idle_ns)}"
-            kinds["kernel utilisation"].append((who, percent(gpu.kernel_utilisation), idle))
-            ideal = f"ideal {duration(gpu.ideal_cadence_ns)}"
-            kinds["cadence against ideal"].append((who, duration(gpu.cadence_ns), ideal))
+            who = name + (f" GPU {gpu.gpu}" if len(log.gpus) > 1 else "")
             mine = uploads[uploads["gpu"] == gpu.gpu]
-            reached = rate(mine["bytes"].sum() / mine["duration_ns"].sum()) if len(mine) else NONE
-            assumed = " assumed" if (mine["line_rate_source"] == "assumed").any() else ""
-            against = f"against {rate(mine['line_rate_gb_s'].max())}{assumed}" if len(mine) else "no uploads"
-            kinds["upload against line rate"].append((who, reached, against))
+            reached, against = NONE, "no uploads"
+            if len(mine):
+                reached = rate(mine["bytes"].sum() / mine["duration_ns"].sum())
+                assumed = " assumed" if (mine["line_rate_source"] == "assumed").any() else ""
+                against = f"against {rate(mine['line_rate_gb_s'].max())}{assumed}"
+            used, idle = percent(gpu.kernel_utilisation), f"idle {duration(gpu.idle_ns)}"
+            figures.append(("kernel utilisation", who, used, idle))
+            ideal = f"ideal {duration(gpu.ideal_cadence_ns)}"
+            figures.append(("cadence against ideal", who, duration(gpu.cadence_ns), ideal))
+            figures.append(("upload against line rate", who, reached, against))
         proofs = (log.trailer or {}).get("proofs") or {}
-        made = proofs.get("made")
-        count = (
-            (str(int(proofs.get("verified") or 0)), f"of {int(made)} made") if made is not None else (NONE, "none made")
-        )
-        kinds["proofs verified"].append((name if len(logs) > 1 else "", *count))
+        verified, made = NONE, "none made"
+        if proofs.get("made") is not None:
+            verified, made = str(int(proofs.get("verified") or 0)), f"of {int(proofs['made'])} made"
+        figures.append(("proofs verified", name, verified, made))
     cells = ""
-    for kind, rows in kinds.items():
-        lines = ""
-        for who, value, more in rows:
+    for kind in _CARDS:
+        cells += f"<section><h3>{kind}</h3>"
+        for who, value, more in (rest for named, *rest in figures if named == kind):
             run = f"<span class=run>{escape(who)}</span>" if who else ""
-            lines += f"<p>{run}<b>{escape(value)}</b> <span>{escape(more)}</span></p>"
-        cells += f"<section><h3>{kind}</h3>{lines}</section>"
+            cells += f"<p>{run}<b>{escape(value)}</b> <span>{escape(more)}</span></p>"
+        cells += "</section>"
     return HTML(f'<div class="cards{" several" if len(logs) > 1 else ""}">{cells}</div>')
 
 
@@ -158,60 +163,39 @@ def theories(log: Log, answer: Answer) -> HTML:
         return HTML(f"<p>{escape(f'{log.title}: which theory holds the log cannot tell: {lack}.')}</p>")
     rows = []
     for theory in answer["theories"]:
-        facts = "; ".join(f"{fact['what']} {_value(fact['value'], fact['unit'])}" for fact in theory["evidence"])
         gain = duration(theory["explained_idle_ns"]), duration(theory["predicted_cadence_ns"])
-        rows.append((theory["name"], theory["verdict"], *gain, theory["why"], facts or NONE))
+        rows.append((theory["name"], theory["verdict"], *gain, theory["why"], said("evidence", theory["evidence"])))
     head = ("theory", "verdict", "idle removed", "cadence then", "why", "in the log")
     return table(head, rows, caption=log.title, stacks=True)
-
-
-def _value(value: float, unit: str) -> str:
-    if unit == "GB/s":
-        return rate(value)
-    return duration(value) if unit == "ns" else f"{value:.3g}{'' if unit == '1' else f' {unit}'}"
 
 
 def differences(logs: Sequence[Log]) -> HTML:
     """How each later run differs from the first: knobs, cadence, utilisation, and what the GPU no longer waits for."""
     items = ""
     first, *others = logs
-    before, waits = metrics(first), _waits(first)
+    before, waits = metrics(first), idle_by_cause(gaps(first))
     base, *names = told_apart(logs)
     for name, log in zip(names, others, strict=True):
-        now, cause = metrics(log), _waits(log)
-        knobs = [
-            f"{knob} ({_said(mine)} instead of {_said(its)})"
-            for knob, (its, mine) in _knobs([first, log]).items()
-            if its != mine
-        ]
-        text = f"{name} differs from {base} in {', '.join(knobs) or 'no knob of its plan'}."
-        cadences = [duration(frame["cadence_ns"].mean()) for frame in (now, before)]
-        shares = [percent(frame["kernel_utilisation"].mean()) for frame in (now, before)]
-        text += (
-            f" A partition every {cadences[0]} instead of {cadences[1]}; kernels run {shares[0]} instead of {shares[1]}"
-        )
+        now, cause = metrics(log), idle_by_cause(gaps(log))
+        asked = _knobs([first, log]).items()
+        knobs = [f"{knob} ({_said(mine)} instead of {_said(its)})" for knob, (its, mine) in asked if its != mine]
+        text = f"{name} differs from {base} in {', '.join(knobs) or 'no knob of its plan'}. A partition every "
+        text += " instead of ".join(duration(frame["cadence_ns"].mean()) for frame in (now, before)) + "; kernels run "
+        text += " instead of ".join(percent(frame["kernel_utilisation"].mean()) for frame in (now, before))
         text += " of the time."
-        moved = sorted(cause.keys() | waits.keys(), key=lambda one: (-abs(cause.get(one, 0) - waits.get(one, 0)), one))
+        moved = {one: (cause.get(one, 0), waits.get(one, 0)) for one in sorted({*cause, *waits})}
         if moved:
-            one = moved[0]
-            text += (
-                f" Waiting for {CAUSES[one]}: {duration(cause.get(one, 0))} instead of {duration(waits.get(one, 0))}."
-            )
+            most = max(moved, key=lambda one: abs(moved[one][0] - moved[one][1]))
+            text += f" Waiting for {CAUSES[GapCause[most]]}: {' instead of '.join(map(duration, moved[most]))}."
         items += f"<p>{escape(text)}</p>"
     return HTML(f'<div class="differences">{items}</div>' if items else "")
-
-
-def _waits(log: Log) -> dict[GapCause, int]:
-    idle = gaps(log)
-    sums = (idle["end_ns"] - idle["start_ns"]).groupby(idle["cause"].astype(str)).sum()
-    return {GapCause[str(cause)]: int(ns) for cause, ns in sums.items()}
 
 
 def _knobs(logs: Sequence[Log]) -> dict[str, list[Any]]:
     """What each run was asked to do, by knob."""
     names = [f.name for f in dataclasses.fields(RunPlan) if f.name not in ("preset", "seed", "verify", "timing")]
-    said = {name: name.replace("_", " ").replace("cpu", "CPU").replace("gpus", "GPUs") for name in names}
-    return {said[name]: [(log.header["plan"] or {}).get(name) for log in logs] for name in names}
+    shown = {name: name.replace("_", " ").replace("cpu", "CPU").replace("gpus", "GPUs") for name in names}
+    return {shown[name]: [(log.header["plan"] or {}).get(name) for log in logs] for name in names}
 
 
 def _said(value: object) -> str:
@@ -224,19 +208,9 @@ def comparison(logs: Sequence[Log]) -> HTML:
     rows: list[list[object]] = [[knob, *map(_said, values)] for knob, values in asked.items()]
     mark = range(len(rows))
     frames = [metrics(log).to_dict("records") for log in logs]
-    for name, key, form in (
-        ("kernel utilisation", "kernel_utilisation", percent),
-        ("idle", "idle_ns", duration),
-        ("cadence", "cadence_ns", duration),
-        ("median cadence", "median_cadence_ns", duration),
-        ("ideal cadence", "ideal_cadence_ns", duration),
-        ("efficiency", "efficiency", percent),
-        ("hidden transfer", "hidden_transfer", percent),
-        ("interleaving", "interleaving", percent),
-        ("lock utilisation", "lock_utilisation", percent),
-        ("worker utilisation", "worker_utilisation", percent),
-    ):
-        rows.append([name, *(", ".join(form(gpu[key]) for gpu in frame) or NONE for frame in frames)])
+    for key in _COMPARED:
+        name = key.removesuffix("_ns").replace("_", " ")
+        rows.append([name, *(", ".join(said(key, gpu[key]) for gpu in frame) or NONE for frame in frames)])
     caption = "Highlighted: where the plans differ." if mark else "The plans do not differ." if len(logs) > 1 else ""
     return table(("", *told_apart(logs)), rows, caption, mark)
 
@@ -256,7 +230,7 @@ def _facts(log: Log) -> dict[str, str]:
         "device": f"{log.device_name} ({log.kind})",
         "kernels": header["kernels"],
         "driver": header["driver"],
-        "machine": ", ".join(_host(key, host[key]) for key in _HOST if host.get(key) is not None),
+        "machine": ", ".join(form(host[key]) for key, form in _HOST.items() if host.get(key) is not None),
         "versions": ", ".join(f"{name} {version}" for name, version in sorted((header["versions"] or {}).items())[:40]),
         "plan": ", ".join(
             f"{f.name} {plan[f.name]}" for f in dataclasses.fields(RunPlan) if plan.get(f.name) is not None
@@ -272,12 +246,6 @@ def _facts(log: Log) -> dict[str, str]:
         "warnings": "; ".join(dict.fromkeys(map(str, (*header["warnings"], *log.warnings)))),
     }
     return {name: str(value)[:600] for name, value in facts.items() if value not in (None, "")}
-
-
-def _host(key: str, value: object) -> str:
-    return {"cores": f"{value} cores", "python": f"Python {value}"}.get(key) or (
-        size(float(str(value))) + " of memory" if key == "memory_bytes" else str(value)
-    )
 
 
 def _rates(rates: Mapping[str, Any] | None) -> str:
