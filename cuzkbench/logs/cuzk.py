@@ -74,7 +74,8 @@ def read(
     workers = {part.worker for part in parts.all if part.worker >= 0}
     calls = _calls(clock.stamped, max(1, len({*parts.gpu_of.values()} or workers)), out)
     rows = _Rows(out, parts, partition_bytes)
-    for stated, call in match(calls, parts.proved(), out.bounded):
+    proved = [stated for part in parts.all if (stated := part.proved()) is not None]
+    for stated, call in match(calls, proved, out.bounded):
         rows.call(stated.owner, stated.at_ns - stated.ms * MS, stated.at_ns, call)
     for part in parts.all:
         rows.life(part)
@@ -134,25 +135,26 @@ class _Rows:
 
     def life(self, part: Part) -> None:
         """What happened before and after the call."""
-        start = part.synth_start
-        if start is None and part.synth_end is not None and part.synth_ms is not None:
-            start = part.synth_end - part.synth_ms * MS
+        at = part.at
+        start, end = at.get("synth_start"), at.get("synth_end")
+        if start is None and end is not None and part.synth_ms is not None:
+            start = end - part.synth_ms * MS
             self.out.bounded["syntheses whose start line is missing, dated back from their end"] += 1
-        if start is not None and part.synth_end is not None:
-            self.add(part, Phase.SYNTHESIS, "synthesis", start, part.synth_end)
-        ready = part.queued if part.queued is not None else part.synth_end
-        if ready is not None and part.pickup is not None:
-            self.add(part, Phase.QUEUE, "queue", min(ready, part.pickup - 1), part.pickup)
-        if part.returned is not None and part.prove_start_ms is not None:
-            at = part.returned
-            self.add(part, Phase.COUNTER, "prove_start_ms", at, at, value=float(part.prove_start_ms))
-        if part.ended is not None and part.finalised is not None:
-            self.add(part, Phase.OTHER, "process result", part.ended, part.finalised)
+        if start is not None and end is not None:
+            self.add(part, Phase.SYNTHESIS, "synthesis", start, end)
+        ready = at.get("queued", end)
+        if ready is not None and "pickup" in at:
+            self.add(part, Phase.QUEUE, "queue", min(ready, at["pickup"] - 1), at["pickup"])
+        if "returned" in at:
+            ms = float(part.prove_start_ms or 0)
+            self.add(part, Phase.COUNTER, "prove_start_ms", at["returned"], at["returned"], value=ms)
+        if "ended" in at and "finalised" in at:
+            self.add(part, Phase.OTHER, "process result", at["ended"], at["finalised"])
 
     def call(self, part: Part, entry: int, end: int, call: Call | None) -> None:
         """A stated period [entry, end) and the C lines of its call, whose own measure begins with it."""
-        if part.pickup is not None:
-            self.add(part, Phase.PREP, "before the call", part.pickup, entry)
+        if "pickup" in part.at:
+            self.add(part, Phase.PREP, "before the call", part.at["pickup"], entry)
         if call is None:
             self.out.bounded["calls without C lines: neither lock nor kernels are known"] += 1
             self.add(part, Phase.OTHER, "call without its parts", entry, end)
@@ -168,8 +170,8 @@ class _Rows:
                 self.add(part, Phase.OTHER, "preparation and lock wait, not separable", entry, acquired)
             self.add(part, Phase.LOCK_HOLD, "lock", acquired, release)
             self.inside(part, call.values, acquired, release)
-        if part.ended is not None:
-            self.add(part, Phase.FINISH, "finish", release, part.ended)
+        if "ended" in part.at:
+            self.add(part, Phase.FINISH, "finish", release, part.at["ended"])
 
     def inside(self, part: Part, values: dict[str, int], at: int, release: int) -> None:
         """Upload and kernels inside the hold, in the order in which the call runs them."""
