@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from typing import Any
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cuzkbench import __version__, machine
+from cuzkbench.events import Memory
+
+if TYPE_CHECKING:
+    from cuzkbench.device import RunDevice
 
 LIBRARIES = ("numpy", "pandas", "pyarrow", "plotly", "numba", "simpy", "py-arkworks-bls12381", "cupy-cuda13x")
+COPY_BYTES, ROUNDS = 1 << 30, 5
 ENOUGH_LOCKED_BYTES = 64 << 30  # the pinned pool of two workers at production size
 
 
@@ -16,10 +26,49 @@ def versions() -> dict[str, str | None]:
     return {"cuzkbench": __version__, "python": platform.python_version()} | machine.versions(*LIBRARIES)
 
 
+def bandwidths(device: RunDevice, nbytes: int = COPY_BYTES) -> dict[str, dict[str, float]]:
+    """GB/s by CPU state (idle, loaded: all cores but two copying memory) and kind of copy; medians of wall times."""
+    from cuzkbench.prover.load import CpuLoad
+
+    found = {"idle": _rates(device, nbytes)}
+    load = CpuLoad(max(1, (os.cpu_count() or 1) - 2))
+    try:
+        found["loaded"] = _rates(device, nbytes)
+    finally:
+        load.stop()
+    return found
+
+
+def _rates(device: RunDevice, nbytes: int) -> dict[str, float]:
+    up, down, there = device.stream(), device.stream(), device.buffer(2 * nbytes)
+    upper, lower = there.view(0, nbytes), there.view(nbytes, nbytes)
+    rates = {}
+    for memory in (Memory.PINNED, Memory.PAGEABLE):
+        source, target = device.host_buffer(nbytes, memory), device.host_buffer(nbytes, memory)
+        upload = partial(device.upload, up, upper, source.array, memory)
+        download = partial(device.download, down, target.array, lower)
+        kinds: dict[str, list[Callable[[], None]]] = {"H2D": [upload], "D2H": [download]}
+        if memory is Memory.PINNED:
+            kinds["both ways"] = [upload, download]
+        for way, copies in kinds.items():
+            seconds = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                for copy in copies:
+                    copy()
+                up.synchronize()
+                down.synchronize()
+                seconds.append(time.perf_counter() - start)
+            rates[f"{memory.value.lower()} {way}"] = len(copies) * nbytes / statistics.median(seconds) / 1e9
+        for buffer in (source, target):
+            device.free_host_buffer(buffer)
+    device.free(there)
+    return rates
+
+
 def examine() -> dict[str, Any]:
     """Everything that `doctor --json` prints."""
     from cuzkbench.device import cuda_count, cuda_missing, open_device
-    from cuzkbench.device.bandwidth import bandwidths
 
     limit = machine.limit_bytes("RLIMIT_MEMLOCK")
     host = machine.host() | {"available_bytes": machine.available_host_bytes(), "locked_memory_bytes": limit}

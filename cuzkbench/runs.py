@@ -14,7 +14,6 @@ from cuzkbench import outputs
 from cuzkbench.plan import RunPlan
 
 if TYPE_CHECKING:
-    from cuzkbench.live import Live
     from cuzkbench.logs.log import Log
     from cuzkbench.progress import Progress
 
@@ -38,7 +37,7 @@ def run(
     Ctrl-C) lets the workers finish their partitions, writes the log of what was finished and raises
     `prover.scheduler.RunInterrupted`, a KeyboardInterrupt, so that no later cell runs; its message and `.path` say
     which file to `cuzkbench.read`. A failing run likewise raises `RunFailed`. Raises ValueError, MemoryError and
-    OSError before anything is written.
+    OSError before anything is written. `progress` may be called from any thread.
     """
     if plan.device == "model":
         return _simulated(plan, path)
@@ -47,11 +46,14 @@ def run(
     from cuzkbench.progress import silent
     from cuzkbench.prover.scheduler import RunFailed, RunInterrupted, run_plan
 
-    def convert(native: Path, final: Path) -> None:
-        read(native).save(final)
+    view = None
+    if progress is None if live is None else live:
+        from cuzkbench.live import Live, in_notebook
 
-    view = _view(plan) if (progress is None if live is None else live) else None
-    hooks: dict[str, Any] = {"on_header": view.header, "on_event": view.events} if view else {}
+        view = Live(plan) if in_notebook() else None
+    hooks: dict[str, Any] = {"convert": lambda native, final: read(native).save(final)}
+    if view:
+        hooks |= {"on_header": view.header, "on_event": view.events}
     progress = progress or (view.progress if view else silent)
     with ExitStack() as passing:
         file = Path(tempfile.mkdtemp(prefix="cuzkbench-")) / "run.jsonl" if path is None else Path(path)
@@ -59,7 +61,7 @@ def run(
             passing.callback(shutil.rmtree, file.parent)
         try:
             with numba_cache.announced(progress):
-                written = run_plan(plan, file, progress, convert=convert, **hooks)
+                written = run_plan(plan, file, progress, **hooks)
             log = read(written)
         except (RunFailed, RunInterrupted) as early:
             passing.pop_all()  # their message names the file, so it stays
@@ -69,13 +71,6 @@ def run(
     if view:
         view.end(f"done, {len(log.frame):,} rows")
     return dataclasses.replace(log, path=None) if path is None else log
-
-
-def _view(plan: RunPlan) -> Live | None:
-    """The picture that grows, where a notebook can show it."""
-    from cuzkbench import live
-
-    return live.Live(plan) if live.in_notebook() else None
 
 
 def _simulated(plan: RunPlan, path: str | Path | None) -> Log:

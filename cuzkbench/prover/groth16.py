@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import py_arkworks_bls12381 as arkworks
@@ -39,24 +40,20 @@ def kernels(
     key is what device.load_key gave; memory holds the four vectors, laid out as the host buffer is; results has a
     place for the sum of each MSM of QUERIES. The vectors a, b and c are used up: a ends as the coefficients of h.
     """
-    log2_size = circuit.log2_size
     a, b, c, w = (memory.view(part.start, part.stop - part.start) for part in circuit.slices().values())
     private_at = FR_BYTES * (1 + circuit.public_inputs)
-    private = w.view(private_at, w.nbytes - private_at)
-
-    def transform(values: DeviceBuffer, **how: bool) -> Callable[[Stream], None]:
-        return lambda stream: device.ntt(stream, values, log2_size, **how)
+    vectors, scalars = {"a": a, "b": b, "c": c}, {"h": a, "l": w.view(private_at, w.nbytes - private_at)}
+    ntt = partial(device.ntt, log2_size=circuit.log2_size)
 
     def sum_of(name: str, group: str, count: int) -> Callable[[Stream], None]:
-        bases, scalars = getattr(key, QUERIES[name][1]), {"h": a, "l": private}.get(name, w)
-        return lambda stream: device.msm(stream, group, bases, scalars, count, results[name])
+        bases = getattr(key, QUERIES[name][1])
+        return lambda stream: device.msm(stream, group, bases, scalars.get(name, w), count, results[name])
 
-    vectors = (("a", a), ("b", b), ("c", c))
     return [
-        *((f"ntt.{name}", transform(values, inverse=True)) for name, values in vectors),
-        *((f"coset.{name}", transform(values, coset=True)) for name, values in vectors),
-        ("quotient", lambda stream: device.quotient(stream, a, b, c, log2_size)),
-        ("ntt.h", transform(a, inverse=True, coset=True)),
+        *((f"ntt.{name}", partial(ntt, values=values, inverse=True)) for name, values in vectors.items()),
+        *((f"coset.{name}", partial(ntt, values=values, coset=True)) for name, values in vectors.items()),
+        ("quotient", partial(device.quotient, a=a, b=b, c=c, log2_size=circuit.log2_size)),
+        ("ntt.h", partial(ntt, values=a, inverse=True, coset=True)),
         *((f"msm.{name}", sum_of(name, group, count)) for name, (group, count) in msms(circuit).items()),
     ]
 
