@@ -76,7 +76,8 @@ class Log:
     def _repr_html_(self) -> str:
         from cuzkbench.analysis.metrics import bandwidth, metrics, partitions
 
-        facts = [("device", f"{self.device_name} ({self.kind}), {self.format} log, {len(self.frame):,} rows")]
+        kind = "" if self.kind in self.device_name else f" ({self.kind})"  # a device may say it by its name
+        facts = [("device", f"{self.device_name}{kind}, {self.format} log, {len(self.frame):,} rows")]
         warm = partitions(self).query("warmup")
         row: Any  # whose types only the columns know
         for row in metrics(self).itertuples():

@@ -15,6 +15,7 @@ from typing import Any
 
 from cuzkbench.logs.log import Log, told_apart
 from cuzkbench.outputs import replacing
+from cuzkbench.words import glued
 
 EMBED_BYTES = 3_000_000  # a log above is not embedded, and the page says so
 PLOTLY_JS = "plotly-cartesian-4.1.1.min.js.gz"  # the traces in use, a quarter of the whole; see templates/README.md
@@ -95,6 +96,7 @@ def page(
         template_name="report", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)]
     )
     exporter.register_filter("highlighted", Highlight2HTML())
+    exporter.register_filter("glued", glued)
     exporter.register_filter("explained", partial(glossary.explained, told=set()))
     text, _ = exporter.from_notebook_node(nbformat.from_dict(notebook), {"cuzkbench": parts})
     return text
