@@ -48,11 +48,6 @@ class Spread:
         if not 0 <= self.low <= self.mean <= self.high:
             raise ValueError(f"spread {self.low}, {self.mean}, {self.high}: low <= mean <= high, none below 0")
 
-    @classmethod
-    def fixed(cls, value: float) -> Spread:
-        """The same cost for every partition."""
-        return cls(value, value, value)
-
     def draw(self, seed: tuple[int, ...], count: int) -> np.ndarray:
         """`count` values, float64; a value of the same seed and place is the same whatever the count."""
         if not self.low < self.mean < self.high:

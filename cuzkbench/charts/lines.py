@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from cuzkbench.analysis.intervals import overlap, union
+from cuzkbench.analysis.intervals import clip, overlap, union
 from cuzkbench.analysis.metrics import metrics, partitions
 from cuzkbench.analysis.replay import CannotReplay, beginning
 from cuzkbench.analysis.stretches import course, stretches
 from cuzkbench.analysis.whatif import apply
 from cuzkbench.charts.lanes import each
-from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, figure, mute, wrapped
+from cuzkbench.charts.palette import INK, PHASES, RULE, SERIES, SOFT, axis, figure, level, mute, wrapped
 from cuzkbench.charts.timeline import measured
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log
@@ -46,24 +46,22 @@ def utilisation(log: Log) -> go.Figure:
             rows = mine[mine["phase"] == phase]
             if rows.empty:
                 continue
-            share = overlap(start, end, union(rows["start_ns"], rows["end_ns"])) / np.maximum(end - start, 1)
+            ran = union(rows["start_ns"], rows["end_ns"])
+            share, whole = overlap(start, end, ran) / np.maximum(end - start, 1), clip(ran, first, last).measure
             colour = PHASES[phase].colour if len(log.gpus) == 1 else SERIES[number % len(SERIES)]
-            name = f"{who}{'kernels' if phase is Phase.KERNEL else 'uploads'} {percent(_share(rows, first, last))}"
+            name = f"{who}{'kernels' if phase is Phase.KERNEL else 'uploads'} {percent(whole / max(last - first, 1))}"
             line = {"color": colour, "width": 2.5 if phase is Phase.KERNEL else 1.5, "dash": dash}
             told = f"<b>{name.rsplit(' ', 1)[0]}</b> %{{y:.0%}} around %{{x:.3f}} s<extra></extra>"
             fig.add_trace(go.Scatter(x=middle / 1e9, y=share, name=name, mode="lines", line=line, hovertemplate=told))
         held = changes[changes["gpu"] == gpu]
         if len(held) > 1:
-            ends = np.column_stack([held["start_ns"], held["end_ns"]]).ravel() / 1e9
-            level = {"x": ends, "y": np.repeat(held["kernel_utilisation"], 2), "mode": "lines", "hoverinfo": "skip"}
-            fig.add_trace(go.Scatter(**level, name=f"{who}mean of each stretch", line={"color": INK, "width": 1}))
+            ends, share = (
+                held[["start_ns", "end_ns"]].to_numpy().ravel() / 1e9,
+                np.repeat(held["kernel_utilisation"], 2),
+            )
+            fig.add_trace(level(ends, share, f"{who}mean of each stretch", color=INK, width=1))
     fig.update_yaxes(axis("share of the time", range=[-0.02, 1.04], tickformat=".0%", fixedrange=True))
     return fig.update_xaxes(axis("time since the start", ticksuffix=" s", range=[first / 1e9, last / 1e9]))
-
-
-def _share(rows: pd.DataFrame, first: int, last: int) -> float:
-    busy = union(rows["start_ns"], rows["end_ns"])
-    return int(overlap([first], [last], busy)[0]) / max(last - first, 1)
 
 
 def cadence(log: Log) -> go.Figure:
@@ -85,16 +83,10 @@ def cadence(log: Log) -> go.Figure:
         fig.add_trace(go.Scatter(x=at, y=gap, name=f"{who}time since the one before", **look))
         for value, words, dash in ((row.cadence_ns, "cadence", "solid"), (row.ideal_cadence_ns, "ideal", "dash")):
             if pd.notna(value):
-                line = {"color": "#D55E00" if words == "cadence" else "#009E73", "width": 2, "dash": dash}
-                line |= {} if len(log.gpus) == 1 else {"color": colour}
-                level = {
-                    "x": [at[0], at[-1]],
-                    "y": [value / 1e9] * 2,
-                    "mode": "lines",
-                    "line": line,
-                    "hoverinfo": "skip",
-                }
-                fig.add_trace(go.Scatter(name=f"{who}{words} {duration(value)}", **level))
+                own = "#D55E00" if words == "cadence" else "#009E73"
+                own, ends = own if len(log.gpus) == 1 else colour, [at[0], at[-1]]
+                name = f"{who}{words} {duration(value)}"
+                fig.add_trace(level(ends, [value / 1e9] * 2, name, color=own, width=2, dash=dash))
                 top = max(top, value / 1e9)
         top = max(top, float(gap.max()))
     if not fig.data:
@@ -133,13 +125,11 @@ def whatif(log: Log) -> go.Figure:
         made = [run.run(*apply(run, lock=lock, workers=count, link_gb_s=link)[:2]).cadence_ns / 1e9 for link in links]
         name = f"{lock} lock, {count} workers" if count > 1 else "one worker"
         line = {"color": colours[lock], "dash": dash, "width": 2} if count > 1 else {"color": RULE, "width": 8}
-        told = [
-            f"<b>{name}</b> at {rate(link)}<br>a partition every {duration(y * 1e9)}"
-            for link, y in zip(links, made, strict=True)
-        ]
+        every = [f"at {rate(x)}<br>a partition every {duration(y * 1e9)}" for x, y in zip(links, made, strict=True)]
+        told = [f"<b>{name}</b> {text}" for text in every]
         fig.add_trace(go.Scatter(x=links, y=made, name=name, mode="lines", line=line, hovertext=told, hoverinfo="text"))
-    edge = {"x": [knee, knee], "y": [0, max(fig.data[0].y)], "line": {"color": SOFT, "dash": "dash", "width": 1}}
-    fig.add_trace(go.Scatter(**edge, name=f"knee at {rate(knee)}", mode="lines", hoverinfo="skip"))
+    edge = [knee, knee], [0, max(fig.data[0].y)]
+    fig.add_trace(level(*edge, f"knee at {rate(knee)}", color=SOFT, dash="dash", width=1))
     here = f"<b>this run</b><br>bus at {rate(own)}, a partition every {duration(run.measured.cadence_ns)}"
     at = {"x": [own], "y": [run.measured.cadence_ns / 1e9], "hovertext": here, "hoverinfo": "text"}
     look = {"mode": "markers", "marker": {"color": INK, "symbol": "diamond", "size": 10}}

@@ -148,6 +148,11 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
     )
 
 
+def level(x: Any, y: Any, name: str, **line: Any) -> go.Scatter:
+    """A line that stands in the legend and says nothing on hovering."""
+    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
+
+
 def mute(fig: go.Figure) -> go.Figure:
     """A figure of a log that has nothing to draw: its sentence stays, the empty axes go."""
     margins = fig.layout.margin.t + 10

@@ -17,21 +17,8 @@ import plotly.graph_objects as go
 from cuzkbench.analysis.gaps import gaps
 from cuzkbench.analysis.intervals import overlap
 from cuzkbench.analysis.metrics import metrics
-from cuzkbench.charts.lanes import (
-    COMPUTE,
-    STRIDE,
-    SYNTHESIS,
-    TITLED,
-    Track,
-    busy,
-    each,
-    hover,
-    marks,
-    packed,
-    paint_of,
-    places,
-    tracks,
-)
+from cuzkbench.charts import lanes
+from cuzkbench.charts.lanes import COMPUTE, STRIDE, SYNTHESIS, TITLED, Track, each
 from cuzkbench.charts.palette import CAUSES, INK, PHASES, RULE, axis, figure, marker, on, soft, wrapped
 from cuzkbench.events import Phase
 from cuzkbench.logs.log import Log, told_apart
@@ -49,7 +36,6 @@ _NAMED = (Phase.KERNEL, Phase.H2D, Phase.LOCK_HOLD, Phase.SYNTHESIS)  # phases w
 
 @dataclass(frozen=True)
 class _Panel:
-    log: Log
     rows: pd.DataFrame
     lanes: list[Track]
     gaps: pd.DataFrame
@@ -83,24 +69,24 @@ def measured(log: Log) -> tuple[int, int]:
 
 def gantt(log: Log, window: tuple[float, float] | None = None) -> go.Figure:
     """The lanes of one log over seconds since its epoch; `window` (seconds) keeps only what touches that range."""
-    rows, idle = marks(log, window), gaps(log)
+    rows, idle = lanes.marks(log, window), gaps(log)
     first, last = measured(log)
     margin = 0.02 * (last - first)
     low, high = window or ((first - margin) / 1e9, (last + margin) / 1e9)
     title, says = f"{log.title}: who waits for what", f"{summary(log)} Hatched: the GPU waits."
     says += " p3 is partition 3." if (rows["partition"] >= 0).any() else ""
     if len(rows) <= EXACT_MARKS:
-        rows = packed(rows)
-        return _stacked(title, says, log.labels, [_Panel(log, rows, tracks(log, rows), idle, low, high)])
+        rows = lanes.packed(rows)
+        return _stacked(title, says, log.labels, [_Panel(rows, lanes.tracks(log, rows), idle, low, high)])
     largest = idle.loc[(idle["end_ns"] - idle["start_ns"]).nlargest(LARGEST_GAPS).index]
-    near = packed(_around(rows, int(largest["start_ns"].iloc[0]) if len(largest) else first))
+    near = lanes.packed(_around(rows, int(largest["start_ns"].iloc[0]) if len(largest) else first))
     near_low, near_high = near["start_ns"].min() / 1e9, near["start_ns"].max() / 1e9
     whole = f"How busy each lane is, and the {len(largest)} largest gaps"
     close = f"Every mark from {near_low:,.3f} s to {near_high:,.3f} s, at the largest gap"
     says += f" {len(rows):,} marks are merged into {BINS} exact steps a lane; {len(near):,} are drawn singly below."
     panels = [
-        _Panel(log, rows, tracks(log, rows), largest, low, high, whole, heat=True),
-        _Panel(log, near, tracks(log, near), idle, near_low, near_high, close),
+        _Panel(rows, lanes.tracks(log, rows), largest, low, high, whole, heat=True),
+        _Panel(near, lanes.tracks(log, near), idle, near_low, near_high, close),
     ]
     return _stacked(title, says, log.labels, panels)
 
@@ -110,22 +96,17 @@ def compare(logs: Sequence[Log]) -> go.Figure:
     panels = []
     for name, log in zip(told_apart(logs), logs, strict=True):
         first, last = measured(log)
-        rows = marks(log, (first / 1e9, last / 1e9))
+        rows = lanes.marks(log, (first / 1e9, last / 1e9))
         rows = rows[rows["key"] % STRIDE < SYNTHESIS]  # what feeds the queue has its place in the chart of one log
         heat = len(rows) > EXACT_MARKS // len(logs)
-        rows = rows if heat else packed(rows)
+        rows = rows if heat else lanes.packed(rows)
         words, high = f"{name}: {summary(log)}", (last - first) / 1e9
-        panels.append(_Panel(log, rows, tracks(log, rows), gaps(log), 0.0, high, words, first, heat))
+        panels.append(_Panel(rows, lanes.tracks(log, rows), gaps(log), 0.0, high, words, first, heat))
     high = max(panel.high for panel in panels)
     panels = [replace(panel, low=-0.01 * high, high=1.01 * high) for panel in panels]
-    title = " against ".join(told_apart(logs))
-    return _stacked(
-        title,
-        "Each run from its first measured kernel, on one time axis. Hatched: the GPU waits.",
-        [label for log in logs for label in log.labels],
-        panels,
-        True,
-    )
+    says = "Each run from its first measured kernel, on one time axis. Hatched: the GPU waits."
+    labels = [label for log in logs for label in log.labels]
+    return _stacked(" against ".join(told_apart(logs)), says, labels, panels, True)
 
 
 def summary(log: Log) -> str:
@@ -164,7 +145,7 @@ def _idle(panel: _Panel) -> list[go.Bar]:
         mine = drawn[drawn["cause"] == cause]
         if mine.empty:
             continue
-        when, lanes = (mine["start_ns"], mine["end_ns"]), [compute[gpu] for gpu in mine["gpu"]]
+        when, own = (mine["start_ns"], mine["end_ns"]), [compute[gpu] for gpu in mine["gpu"]]
         if len(compute) == 1:
             band = {"marker": {"color": paint.colour, "line": {"width": 0}}, "opacity": 0.1, "hoverinfo": "skip"}
             everywhere = [panel.units / 2] * len(mine), [panel.units] * len(mine)
@@ -173,7 +154,7 @@ def _idle(panel: _Panel) -> list[go.Bar]:
             f"<b>idle {duration(end - start)}, waiting for {paint.words}</b><br>{wrapped(f'{cause.meaning} {why}')}"
             for start, end, why in zip(*when, mine["why"], strict=True)
         ]
-        where = [track.middle for track in lanes], [track.height * 0.84 for track in lanes]
+        where = [track.middle for track in own], [track.height * 0.84 for track in own]
         look = {"marker": marker(paint), "hovertext": texts, "hoverinfo": "text"}
         look |= {"name": f"GPU waits for {paint.words}", "legendgroup": f"cause {cause}"}
         traces.append(_bar(panel, when, where, **look))
@@ -183,8 +164,8 @@ def _idle(panel: _Panel) -> list[go.Bar]:
 def _bars(panel: _Panel) -> list[go.Bar]:
     """One trace a phase, and one of partition names over those bars that have the room."""
     traces = []
-    middle, height = places(panel.rows, panel.lanes)
-    texts = np.array(hover(panel.rows), object)
+    middle, height = lanes.places(panel.rows, panel.lanes)
+    texts = np.array(lanes.hover(panel.rows), object)
     for phase, paint in PHASES.items():
         mine = (panel.rows["phase"] == phase).to_numpy()
         if mine.any():
@@ -227,20 +208,12 @@ def _heat(panel: _Panel) -> list[go.Heatmap]:
     edges = np.linspace(low, high, BINS + 1).astype(np.int64)
     traces = []
     for track in panel.lanes:
-        share = overlap(edges[:-1], edges[1:], busy(panel.rows, track.key)) / np.diff(edges)
-        title = track.title.split("<br>")[0]
-        traces.append(
-            go.Heatmap(
-                x=panel.seconds(edges),
-                y=[track.top + 0.08, track.top + track.height - 0.08],
-                z=share[None, :].astype(np.float32),
-                zmin=0,
-                zmax=1,
-                colorscale=[[0, "#FFFFFF"], [1, paint_of(track.key).colour]],
-                showscale=False,
-                hovertemplate=f"<b>{title}</b> %{{z:.1%}} busy<br>at %{{x:.4f}} s<extra></extra>",
-            )
-        )
+        share = overlap(edges[:-1], edges[1:], lanes.busy(panel.rows, track.key)) / np.diff(edges)
+        where = {"x": panel.seconds(edges), "y": [track.top + 0.08, track.top + track.height - 0.08]}
+        cells = {"z": share[None, :].astype(np.float32), "zmin": 0, "zmax": 1, "showscale": False}
+        colours = [[0, "#FFFFFF"], [1, lanes.paint_of(track.key).colour]]
+        told = f"<b>{track.title.split('<br>')[0]}</b> %{{z:.1%}} busy<br>at %{{x:.4f}} s<extra></extra>"
+        traces.append(go.Heatmap(**where, **cells, colorscale=colours, hovertemplate=told))
     return traces
 
 
@@ -259,14 +232,14 @@ def _stacked(title: str, says: str, labels: Sequence[str], panels: list[_Panel],
         words = "time since the first measured kernel" if shared else "time since the start"
         time = axis(words if last else "", range=[panel.low, panel.high], anchor=f"y{suffix}", ticksuffix=" s")
         time |= {"showticklabels": last or not shared} | ({"matches": "x"} if shared and suffix else {})
-        domain: dict[str, Any] = {
-            "domain": [max(0.0, 1 - bottom / total), top],
+        domain: dict[str, Any] = {"domain": [max(0.0, 1 - bottom / total), top], "anchor": f"x{suffix}"}
+        domain |= {
             "range": [panel.units, 0],
-            "anchor": f"x{suffix}",
+            "tickvals": [at.middle for at in panel.lanes],
+            "ticktext": [at.title for at in panel.lanes],
         }
-        domain |= {"tickvals": [at.middle for at in panel.lanes], "ticktext": [at.title for at in panel.lanes]}
-        lanes = axis(grid=False, fixedrange=True, ticks="", **domain)
-        fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": lanes})
+        named = axis(grid=False, fixedrange=True, ticks="", **domain)
+        fig.update_layout({f"xaxis{suffix}": time, f"yaxis{suffix}": named})
         if panel.heading:
             text = {"text": f"<b>{soft(panel.heading, _HEADING)}</b>", "font": {"size": 11, "color": INK}}
             across = {"x": 0, "xref": "paper", "xanchor": "left", "xshift": -100}
