@@ -16,8 +16,8 @@ import numpy as np
 import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
+from cuzkbench.bls12_381 import FR_BYTES
 from cuzkbench.device import RunDevice, cuda_missing, open_device
-from cuzkbench.device.base import FR_BYTES
 from cuzkbench.device.host_math import POINT, evaluate
 from cuzkbench.events import DeviceError, Memory
 from cuzkbench.field import fr, from_montgomery, rows, to_montgomery

@@ -17,6 +17,7 @@ p = (X - 1) ** 2 * r // 3 + X
 """The base field (381 bits)."""
 
 FR_BYTES, FP_BYTES, G1_BYTES, G2_BYTES = 32, 48, 96, 192
+POINT_BYTES = {"g1": G1_BYTES, "g2": G2_BYTES}
 FR_R, FP_R = 1 << 256, 1 << 384
 """The Montgomery radices: a field element v is stored as v * R mod modulus."""
 FR_ONE, FP_ONE = FR_R % r, FP_R % p

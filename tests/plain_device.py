@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from cuzkbench.bls12_381 import POINT_BYTES
 from cuzkbench.device import host_math
 from cuzkbench.prover import groth16
 from cuzkbench.prover.circuit import Circuit
@@ -41,9 +42,7 @@ class Slot:
     def __init__(self, circuit: Circuit, key: ProvingKey, vectors: np.ndarray) -> None:
         device, memory = PlainDevice(), Buffer(vectors.copy())
         groups = {name: group for name, (group, _) in groth16.QUERIES.items()}
-        self.results = {
-            name: Buffer(np.zeros(host_math.POINT_BYTES[group], np.uint8)) for name, group in groups.items()
-        }
+        self.results = {name: Buffer(np.zeros(POINT_BYTES[group], np.uint8)) for name, group in groups.items()}
         self.a = memory.array[circuit.slices()["a"]]
         self.kernels = groth16.kernels(device, device.load_key(key), circuit, memory, self.results)
 

@@ -9,7 +9,6 @@ import py_arkworks_bls12381 as arkworks
 import pytest
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.device import host_math
 from cuzkbench.prover import groth16, keys
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.synthesis import public_inputs, synthesise
@@ -166,7 +165,7 @@ def test_kernels_are_named_in_order(pair, vectors):
 def test_key_has_a_base_for_every_scalar(pair):
     for name, (group, count) in groth16.msms(CIRCUIT).items():
         bases = getattr(pair[0], groth16.QUERIES[name][1])
-        assert bases.nbytes == count * host_math.POINT_BYTES[group], name
+        assert bases.nbytes == count * curve.POINT_BYTES[group], name
 
 
 def test_what_is_no_proof_or_no_input_is_rejected(pair, public, proof):

@@ -17,7 +17,6 @@ import numpy as np
 
 from cuzkbench.events import Memory
 
-FR_BYTES, FP_BYTES, G1_BYTES, G2_BYTES = 32, 48, 96, 192
 CEILINGS = ("imad_per_s", "wide_mad_per_s", "copy_bytes_per_s")  # what `ceilings` measures on a GPU
 
 

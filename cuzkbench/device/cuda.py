@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.device.base import FR_BYTES, G1_BYTES, G2_BYTES, HostBuffer
+from cuzkbench.bls12_381 import FR_BYTES, G1_BYTES, G2_BYTES
+from cuzkbench.device.base import HostBuffer
 from cuzkbench.device.cuda_clock import CudaClock
 from cuzkbench.device.cuda_sequence import CudaSequence
 from cuzkbench.device.cuda_streams import CudaBuffer, CudaStream, Events, Words

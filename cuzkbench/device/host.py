@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from cuzkbench import machine
-from cuzkbench.device.base import CEILINGS, G1_BYTES, G2_BYTES, HostBuffer
+from cuzkbench.bls12_381 import POINT_BYTES
+from cuzkbench.device.base import CEILINGS, HostBuffer
 from cuzkbench.device.host_streams import Engines, HostSequence, HostStream
 from cuzkbench.events import Clock, Lane, Memory
 
@@ -173,7 +174,7 @@ class HostDevice:
 
     def msm_bytes(self, group: str, count: int) -> int:
         """One affine point."""
-        return G1_BYTES if group == "g1" else G2_BYTES
+        return POINT_BYTES[group]
 
     def msm(
         self, stream: HostStream, group: str, bases: HostArray, scalars: HostArray, count: int, result: HostArray

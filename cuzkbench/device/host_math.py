@@ -30,7 +30,6 @@ from cuzkbench.field import (
 from cuzkbench.numba_cache import compiled
 
 POINT: dict[str, Any] = {"g1": arkworks.G1Point, "g2": arkworks.G2Point}  # called without arguments: the generator
-POINT_BYTES = {"g1": curve.G1_BYTES, "g2": curve.G2_BYTES}
 
 
 @compiled
@@ -160,7 +159,7 @@ def points(group: str, bases: np.ndarray) -> list[Any]:
 
     Raises ValueError for a point that is not on the curve. Cost: 4 µs a point in G1.
     """
-    size, read = POINT_BYTES[group], POINT[group].from_xy_bytes_unchecked_le
+    size, read = curve.POINT_BYTES[group], POINT[group].from_xy_bytes_unchecked_le
     if bases.nbytes % size:
         raise ValueError(f"{bases.nbytes} bytes of bases: not a multiple of {size}")
     data = from_montgomery(bases, 6).tobytes()

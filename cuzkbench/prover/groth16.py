@@ -14,7 +14,8 @@ from typing import Any
 import py_arkworks_bls12381 as arkworks
 
 from cuzkbench import bls12_381 as curve
-from cuzkbench.device.base import FR_BYTES, Device, DeviceBuffer, Stream
+from cuzkbench.bls12_381 import FR_BYTES
+from cuzkbench.device.base import Device, DeviceBuffer, Stream
 from cuzkbench.device.host_math import POINT, points
 from cuzkbench.prover.circuit import Circuit
 from cuzkbench.prover.keys import ProvingKey, VerifyingKey

@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,10 @@ def load(
     if fixed_base is not None and sum(array.nbytes for array in arrays.values()) > _KEPT_BYTES:
         return keys
     try:
-        _write(path, circuit, seed, arrays)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        members: dict[str, Any] = {"identity": np.array(json.dumps(_identity(circuit, seed))), **arrays}
+        with replacing(path) as new, new.open("wb") as file:
+            np.savez(file, **members)
     except OSError as error:
         warnings.warn(f"{path}: cannot be written ({error.strerror}), so the keys are not kept", stacklevel=2)
     return keys
@@ -135,13 +138,6 @@ def load(
 
 def _identity(circuit: Circuit, seed: int) -> dict[str, object]:
     return {"format": FORMAT, "fingerprint": circuit.fingerprint(), "seed": seed, "label": INSECURE}
-
-
-def _write(path: Path, circuit: Circuit, seed: int, arrays: Mapping[str, np.ndarray]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as new, new.open("wb") as file:
-        members: dict[str, Any] = {"identity": np.array(json.dumps(_identity(circuit, seed))), **arrays}
-        np.savez(file, **members)
 
 
 def read(path: Path, circuit: Circuit, seed: int) -> tuple[ProvingKey, VerifyingKey]:
