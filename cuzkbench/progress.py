@@ -1,4 +1,4 @@
-"""Progress on stderr while a run goes on: bars for key generation, synthesis and partitions, silent off a terminal."""
+"""Progress on stderr while a run goes on: bars for compiling, keys, synthesis and partitions; silent off a terminal."""
 
 from __future__ import annotations
 
