@@ -88,12 +88,7 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
     copies = work.copies if shape.interleaved else [(sum(pieces),) for pieces in work.copies]
     frees = "unregister" if any(stage.name == "unregister" for stage in shape.stages) else "kernels"
     steps = [
-        (
-            stage.name,
-            stage.locked,
-            stage.lane,
-            copies if stage.phase is Phase.H2D else [(ns,) for ns in work.stages[stage.name]],
-        )
+        (stage, copies if stage.phase is Phase.H2D else [(ns,) for ns in work.stages[stage.name]])
         for stage in shape.stages
     ]
 
@@ -117,18 +112,18 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
             k, ready = yield queue.get()
             spans.append(Span("queue", k, -1, -1, ready, ready, env.now))
             held, acquired = None, 0
-            for name, locked, lane, durations in steps:
-                if locked and held is None:
+            for stage, durations in steps:
+                if stage.locked and held is None:
                     asked, held = env.now, lock.request()
                     yield held
                     acquired = env.now
                     if acquired > asked:
                         spans.append(Span("wait", k, gpu, worker, asked, asked, acquired))
-                elif held is not None and not locked:
+                elif held is not None and not stage.locked:
                     lock.release(held)
                     spans.append(Span("hold", k, gpu, worker, acquired, acquired, env.now))
                     held = None
-                engine = engines.get(lane)
+                engine = engines.get(stage.lane)
                 for duration in durations[k]:
                     begun = env.now
                     if engine is not None:
@@ -139,12 +134,12 @@ def simulate_core(shape: Shape, work: Work) -> list[Span]:
                         yield env.timeout(duration)
                     if engine is not None:
                         engine.release(turn)
-                    spans.append(Span(name, k, gpu, worker, begun, granted, env.now))
-                    if shape.settles and lane is Lane.COPY_H2D and engine is not None:
+                    spans.append(Span(stage.name, k, gpu, worker, begun, granted, env.now))
+                    if shape.settles and stage.lane is Lane.COPY_H2D and engine is not None:
                         turn = engine.request()
                         yield turn
                         engine.release(turn)
-                if pool is not None and name == frees:
+                if pool is not None and stage.name == frees:
                     pool.put(1)
             if held is not None:
                 lock.release(held)
@@ -191,10 +186,8 @@ def _rows(spans: list[Span], plan: RunPlan, costs: Costs, upload: Upload) -> pd.
         if phase is Phase.KERNEL:
             edges = (granted + cuts * (end - granted)).round().astype(np.int64).tolist()
             edges[-1] = end
-            out += [
-                (*who, kernel, *edge, 0, Memory.NONE)
-                for kernel, edge in zip(costs.kernel_shares, pairwise(edges), strict=True)
-            ]
+            named = zip(costs.kernel_shares, pairwise(edges), strict=True)
+            out += [(*who, kernel, *edge, 0, Memory.NONE) for kernel, edge in named]
         elif phase is Phase.H2D:
             if memory is Memory.STAGED:
                 filled = granted + int(upload.staging_ns[k])
@@ -246,10 +239,6 @@ def _trailer(spans: list[Span], plan: RunPlan, upload: Upload) -> dict[str, Any]
     taken = [(span.start, 1) for span in spans if span.name == "synthesis"]
     given = [(span.end, -1) for span in spans if span.name == last]
     high = int(np.cumsum([step for _, step in sorted(taken + given)]).max())
-    pool = {
-        "high_water_bytes": high * sum(upload.bytes),
-        "high_water_buffers": high,
-        "allocated": Shape.of(plan).pool,
-        "reused": len(taken) - high,
-    }
+    water = {"high_water_bytes": high * sum(upload.bytes), "high_water_buffers": high}
+    pool = water | {"allocated": Shape.of(plan).pool, "reused": len(taken) - high}
     return {"ended": "done", "error": None, "clock": None, "hooks": None, "proofs": None, "pool": pool}

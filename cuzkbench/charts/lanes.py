@@ -134,32 +134,27 @@ def packed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def places(rows: pd.DataFrame, lanes: list[Track]) -> tuple[np.ndarray, np.ndarray]:
     """Middle and height of each mark on the axis that counts downwards."""
-    of = {track.key: track for track in lanes}
-    top = rows["key"].map({key: track.top for key, track in of.items()}).to_numpy(float)
-    room = rows["key"].map({key: track.height for key, track in of.items()}).to_numpy(float)
-    each = (room - 0.16) / rows["subs"].to_numpy(float)
-    return top + 0.08 + each * (rows["sub"].to_numpy(float) + 0.5), each * 0.94
+    of = pd.DataFrame(lanes, columns=["key", "title", "top", "height"]).set_index("key").loc[rows["key"]]
+    each = (of["height"].to_numpy(float) - 0.16) / rows["subs"].to_numpy(float)
+    return of["top"].to_numpy(float) + 0.08 + each * (rows["sub"].to_numpy(float) + 0.5), each * 0.94
 
 
 def hover(rows: pd.DataFrame) -> list[str]:
     """What each mark says: name, phase, partition, worker, duration, bytes, rate and memory kind; escaped."""
     texts = []
     several = rows.loc[~rows["warmup"], "job"].nunique() > 1
-    columns = ("phase", "name", "job", "partition", "worker", "start_ns", "end_ns", "bytes", "memory", "warmup")
-    for phase, name, job, partition, worker, start, end, count, memory, warmup in zip(
-        *(rows[column].tolist() for column in columns), strict=True
-    ):
-        who = [f"partition {partition}" + (f" of {escape(str(job))}" if several else "")] if partition >= 0 else []
-        who += [f"worker {worker}"] if worker >= 0 else []
-        who += ["warm-up"] if warmup else []
-        head = PHASES[Phase[phase]].words
-        text = f"<b>{head}</b>" + (f" {escape(str(name))}" if name and str(name) != head else "")
+    for row in each(rows):
+        job = f" of {escape(str(row.job))}" if several else ""
+        who = [f"partition {row.partition}{job}"] if row.partition >= 0 else []
+        who += [f"worker {row.worker}"] if row.worker >= 0 else []
+        who += ["warm-up"] if row.warmup else []
+        head, ns = PHASES[Phase[row.phase]].words, row.end_ns - row.start_ns
+        text = f"<b>{head}</b>" + (f" {escape(str(row.name))}" if row.name and str(row.name) != head else "")
         text += f"<br>{', '.join(who)}" if who else ""
-        text += f"<br>{duration(end - start)}, from {start / 1e9:.4f} s to {end / 1e9:.4f} s"
-        if count:
-            text += f"<br>{size(count)} at {rate(count / (end - start))}" + (
-                f", {memory.lower()}" if memory not in ("NONE", "UNKNOWN") else ""
-            )
+        text += f"<br>{duration(ns)}, from {row.start_ns / 1e9:.4f} s to {row.end_ns / 1e9:.4f} s"
+        if row.bytes:
+            text += f"<br>{size(row.bytes)} at {rate(row.bytes / ns)}"
+            text += f", {row.memory.lower()}" if row.memory not in ("NONE", "UNKNOWN") else ""
         texts.append(text)
     return texts
 

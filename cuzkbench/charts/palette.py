@@ -108,21 +108,14 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
     """
     lines = [soft(says)] if says else []
     lines += [f"<span style='color:{WARN}'><b>{soft(label, 48)}</b></span>" for label in dict.fromkeys(labels)]
-    heading, titled = "<br>".join(lines), soft(title, 38)
-    top = 50 + 16 * len(lines)
-    bottom = 48 + (26 if legend else 0)
-    here = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
+    top, bottom = 50 + 16 * len(lines), 48 + (26 if legend else 0)
+    left = {"x": 0, "xref": "container", "xanchor": "left", "yref": "container"}
+    heading = {"text": f"<b>{soft(title, 38)}</b>", "font": {"size": 15, "color": INK}, "pad": {"t": 10, "l": 4}}
+    heading |= {"subtitle": {"text": "<br>".join(lines), "font": {"size": 12, "color": SOFT}}}
+    keys = {"orientation": "h", "tracegroupgap": 0, "itemwidth": 30, "font": {"size": 11}}
     return go.Figure(
         layout={
-            "title": {
-                "text": f"<b>{titled}</b>",
-                "subtitle": {"text": heading, "font": {"size": 12, "color": SOFT}},
-                "font": {"size": 15, "color": INK},
-                "pad": {"t": 10, "l": 4},
-                **here,
-                "y": 1,
-                "yanchor": "top",
-            },
+            "title": heading | left | {"y": 1, "yanchor": "top"},
             "font": {"family": FONT, "size": 12, "color": INK},
             "paper_bgcolor": "#FFFFFF",
             "plot_bgcolor": "#FFFFFF",
@@ -132,15 +125,7 @@ def figure(title: str, labels: Iterable[str], says: str = "", height: int = 300,
             "meta": {"plot_height": height},
             "barmode": "overlay",
             "showlegend": legend,
-            "legend": {
-                "orientation": "h",
-                "tracegroupgap": 0,
-                "itemwidth": 30,
-                "font": {"size": 11},
-                **here,
-                "y": 0,
-                "yanchor": "bottom",
-            },
+            "legend": keys | left | {"y": 0, "yanchor": "bottom"},
             "hoverlabel": {"align": "left", "bgcolor": "#FFFFFF", "bordercolor": SOFT, "font": {"color": INK}},
             "hovermode": "closest",
             "modebar": {"remove": ["select2d", "lasso2d", "autoScale2d"]},
