@@ -79,11 +79,7 @@ class HostDevice:
 
     def describe(self) -> dict[str, Any]:
         """The header's facts: name and memory."""
-        return {
-            "gpu": self.gpu,
-            "device": f"host CPU, {LABEL}",
-            "memory_bytes": machine.host()["memory_bytes"],
-        }
+        return {"gpu": self.gpu, "device": f"host CPU, {LABEL}", "memory_bytes": machine.host()["memory_bytes"]}
 
     # -- memory
 

@@ -15,14 +15,7 @@ from cuzkbench.bls12_381 import fr_from_montgomery
 from cuzkbench.field import FR_ONE, FR_ZERO, add, fr, load, mul, rows, store
 from cuzkbench.numba_cache import compiled, spread
 from cuzkbench.prover.circuit import CHAIN_ROUNDS, Circuit, Shape
-from cuzkbench.prover.matrices import (
-    CONSTANTS,
-    bit_column,
-    coefficients,
-    next_state_column,
-    power_column,
-    selector_of,
-)
+from cuzkbench.prover.matrices import CONSTANTS, bit_column, coefficients, next_state_column, power_column, selector_of
 
 _FR_TWO = fr(2)
 
