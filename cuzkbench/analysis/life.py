@@ -110,20 +110,14 @@ class Life:
 
     def _beside_copies(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """How long copies of the same GPU lasted in those intervals, one for each partition."""
-        copies, out = self.rows.of(Phase.H2D), np.zeros(self.count, np.int64)
-        for number in np.unique(self.gpu):
-            mine = self.gpu == number
-            out[mine] = intervals.overlap(start[mine], end[mine], copies.take(copies.gpu == number).union())
-        return out
+        copies = self.rows.of(Phase.H2D)
+        return intervals.overlap(start, end, intervals.merge(copies.gpu, copies.start, copies.end), self.gpu)
 
     def _left_by(self, instants: np.ndarray, gpu: np.ndarray, end: np.ndarray) -> np.ndarray:
         """When something of each partition's GPU was last left before an instant, of those ends."""
-        out = np.full(self.count, NEVER)
-        for number in np.unique(self.gpu):
-            mine = self.gpu == number
-            left = np.sort(np.append(end[gpu == number], NEVER))
-            out[mine] = left[np.maximum(0, np.searchsorted(left, instants[mine]) - 1)]
-        return out
+        order = np.lexsort((end, gpu))
+        left = intervals.Owned(gpu[order], end[order], end[order], order)
+        return np.append(left.end, NEVER)[intervals.last_begun(self.gpu, instants - 1, left)]
 
     def _copies(
         self, turn: np.ndarray, whole: bool, rate: LineRate, late: np.ndarray | None

@@ -37,10 +37,10 @@ class Verdict(NamedTuple):
 
 
 class Mend(NamedTuple):
-    """A run with one fault mended, or why the log cannot say what that would be."""
+    """A run with one fault mended."""
 
-    shape: Shape | None
-    work: Work | None
+    shape: Shape
+    work: Work
     words: str
 
 
@@ -68,7 +68,7 @@ def _lock_covers_transfer(run: Replay) -> Mend:
 def _bounce_buffer(run: Replay) -> Mend:
     kinds = {copy.memory for upload in run.copies for copy in upload}
     if not kinds or kinds == {Memory.UNKNOWN}:
-        return Mend(None, None, "the log does not say from which memory the uploads came")
+        raise CannotReplay("the log does not say from which memory the uploads came")
     if Memory.PAGEABLE not in kinds:
         return Mend(run.shape, run.work, "no copy is from pageable memory")
     words = f"pageable copies at the line rate of {rate(run.rate.gb_s)} ({run.rate.source})"
@@ -83,7 +83,7 @@ def _single_worker(run: Replay) -> Mend:
 
 def _synthesis_starved(run: Replay) -> Mend:
     if not any(run.work.stages["synthesis"]):
-        return Mend(None, None, "the log has no SYNTHESIS rows")
+        raise CannotReplay("the log has no SYNTHESIS rows")
     return Mend(run.shape, run.mended(synthesis=[0] * len(run.work)), "synthesis in no time")
 
 
@@ -111,28 +111,29 @@ def theories(
 
     `line_rate` in GB/s overrides what the log knows. A log that lacks something gives "cannot tell", never an error.
     """
+    busy, lack = None, ""
     try:
         run = replay(log, line_rate, start_ns, end_ns)
-    except CannotReplay as lack:
-        names = (*MENDS, "compute-bound")
-        verdicts = [Verdict(name, "cannot tell", 0, None, str(lack), _evidence(log, name)) for name in names]
-        return pd.DataFrame(verdicts, columns=Verdict._fields)
-    try:
-        own: Outcome | str = run.own()
-    except CannotReplay as miss:
-        own = str(miss)
-    verdicts = [_judge(run, own, name, _evidence(log, name)) for name in MENDS]
-    verdicts.append(_compute_bound(run))
+        busy = _compute_bound(run)
+        own = run.own()
+        verdicts = [_judge(run, own, name, _evidence(log, name)) for name in MENDS]
+    except CannotReplay as why:
+        lack = str(why)
+        verdicts = [_untold(name, lack, _evidence(log, name)) for name in MENDS]
+    verdicts.append(busy or _untold("compute-bound", lack, _evidence(log, "compute-bound")))
     verdicts.sort(key=lambda v: (VERDICTS.index(v.verdict), -v.explained_idle_ns))
     return pd.DataFrame(verdicts, columns=Verdict._fields).astype({"predicted_cadence_ns": "Int64"})
 
 
-def _judge(run: Replay, own: Outcome | str, name: str, evidence: list[dict[str, Any]]) -> Verdict:
-    if isinstance(own, str):
-        return Verdict(name, "cannot tell", 0, None, own, evidence)
-    mend = MENDS[name](run)
-    if mend.shape is None:
-        return Verdict(name, "cannot tell", 0, None, mend.words, evidence)
+def _untold(name: str, lack: str, evidence: list[dict[str, Any]]) -> Verdict:
+    return Verdict(name, "cannot tell", 0, None, lack, evidence)
+
+
+def _judge(run: Replay, own: Outcome, name: str, evidence: list[dict[str, Any]]) -> Verdict:
+    try:
+        mend = MENDS[name](run)
+    except CannotReplay as lack:
+        return _untold(name, str(lack), evidence)
     mended = run.run(mend.shape, mend.work)
     share = (own.idle_ns - mended.idle_ns) / own.window_ns
     verdict = "supported" if share >= SUPPORTED_FROM else "rejected" if share < REJECTED_BELOW else "cannot tell"
