@@ -5,7 +5,7 @@ import time
 from itertools import pairwise
 
 from cuzkbench.events import Phase
-from cuzkbench.prover.lock import FifoLock
+from cuzkbench.prover.lock import FifoLock, Warmup
 from cuzkbench.timing import Recorder
 
 THREADS = 6
@@ -17,7 +17,7 @@ def rows(recorder: Recorder, phase: Phase) -> list[tuple[int, int, int]]:
 
 
 def test_lock_order_vs_order_of_asking() -> None:
-    recorder, lock, order = Recorder(), FifoLock(), []
+    recorder, lock, order = Recorder(), FifoLock(Warmup(0)), []
     owner = recorder.scope("proof", 0, 0, 99)
     lock.acquire(owner)
 
@@ -41,7 +41,7 @@ def test_lock_order_vs_order_of_asking() -> None:
 
 
 def test_a_worker_that_asks_again_goes_behind_the_one_that_waits() -> None:
-    recorder, lock, order = Recorder(), FifoLock(), []
+    recorder, lock, order = Recorder(), FifoLock(Warmup(0)), []
 
     def work(worker: int) -> None:
         scope = recorder.scope("proof", 0, 0, worker)
@@ -61,7 +61,7 @@ def test_a_worker_that_asks_again_goes_behind_the_one_that_waits() -> None:
 
 
 def test_holds_never_overlap_and_waits_end_where_holds_begin() -> None:
-    recorder, lock, inside, worst = Recorder(), FifoLock(), [0], [0]
+    recorder, lock, inside, worst = Recorder(), FifoLock(Warmup(0)), [0], [0]
 
     def work(worker: int) -> None:
         scope = recorder.scope("proof", 0, 0, worker)
@@ -81,3 +81,34 @@ def test_holds_never_overlap_and_waits_end_where_holds_begin() -> None:
     assert worst[0] == 1 and len(holds) == len(waits) == 100 * THREADS
     assert all(first[1] <= second[0] for first, second in pairwise(holds))
     assert {(end, worker) for _, end, worker in waits} == {(start, worker) for start, _, worker in holds}
+
+
+def test_no_measured_partition_gets_a_lock_before_the_warmup() -> None:
+    """Partition 1 proved first, the warm-up second: eleven intervals held twelve turns, and cadence read 9 % long."""
+    recorder, warmup, order = Recorder(), Warmup(2), []
+    locks = [FifoLock(warmup), FifoLock(warmup)]  # of two GPUs
+
+    def take(partition: int) -> None:
+        scope = recorder.scope("proof", partition, 0, partition, warmup=partition < 2)
+        locks[partition % 2].acquire(scope)
+        order.append(partition)
+        locks[partition % 2].release(scope)
+
+    measured = [threading.Thread(target=take, args=(partition,)) for partition in (2, 3)]
+    for thread in measured:
+        thread.start()
+    take(0)
+    assert order == [0]
+    take(1)
+    for thread in measured:
+        thread.join()
+    assert order[:2] == [0, 1] and sorted(order[2:]) == [2, 3]
+
+
+def test_a_run_that_stops_holds_nobody_back() -> None:
+    recorder, warmup = Recorder(), Warmup(1)
+    thread = threading.Thread(target=FifoLock(warmup).acquire, args=(recorder.scope("proof", 1),))
+    thread.start()
+    warmup.stop()
+    thread.join(20)
+    assert not thread.is_alive()

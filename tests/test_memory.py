@@ -100,6 +100,15 @@ def test_queue_order_and_end() -> None:
     assert [queue.get() for _ in range(4)] == [0, 1, 2, None]
 
 
+def test_the_first_items_are_put_before_any_other() -> None:
+    queue = Handoff[int](1, first=1)
+    late = threading.Thread(target=queue.put, args=(2,))
+    late.start()
+    queue.put(1, first=True)
+    assert [queue.get(), queue.get()] == [1, 2]
+    late.join()
+
+
 def test_there_is_a_policy_for_every_name_and_its_rows_say_it() -> None:
     assert list(POLICIES) == list(MEMORIES)
     assert {name: policy.kind for name, policy in POLICIES.items()} == MEMORIES

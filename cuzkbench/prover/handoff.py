@@ -14,10 +14,10 @@ class Stopped(Exception):
 
 
 class Handoff(Generic[Item]):
-    """First in, first out, at most `depth` items."""
+    """First in, first out, at most `depth` items; `first` of them are put before any other."""
 
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
+    def __init__(self, depth: int, first: int = 0) -> None:
+        self._depth, self._first = depth, first
         self._changed = threading.Condition()
         self._items: deque[Item] = deque()
         self._ended = self._stopped = False
@@ -25,13 +25,16 @@ class Handoff(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def put(self, item: Item) -> None:
-        """Wait for room; raises Stopped once the run ends early."""
+    def put(self, item: Item, first: bool = False) -> None:
+        """Wait for room and for the first ones; raises Stopped once the run ends early."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._items) < self._depth or self._stopped)
+            self._changed.wait_for(
+                lambda: (len(self._items) < self._depth and (first or not self._first)) or self._stopped
+            )
             if self._stopped:
                 raise Stopped
             self._items.append(item)
+            self._first -= first
             self._changed.notify_all()
 
     def get(self) -> Item | None:

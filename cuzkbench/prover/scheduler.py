@@ -24,7 +24,7 @@ from cuzkbench.progress import Progress, silent
 from cuzkbench.prover.handoff import Handoff, Stopped
 from cuzkbench.prover.header import header, run_id
 from cuzkbench.prover.load import CpuLoad
-from cuzkbench.prover.lock import FifoLock
+from cuzkbench.prover.lock import FifoLock, Warmup
 from cuzkbench.prover.memory import POLICIES, Pool, check_fits
 from cuzkbench.prover.work import Work, work_of
 from cuzkbench.prover.worker import Flight, Worker
@@ -63,13 +63,16 @@ class RunInterrupted(KeyboardInterrupt):
 class Run:
     """The threads of one run and what they share."""
 
-    def __init__(self, plan: RunPlan, work: Work, workers: Sequence[Worker], pool: Pool, recorder: Recorder) -> None:
-        self._plan, self._work, self._workers, self._pool, self._recorder = plan, work, workers, pool, recorder
+    def __init__(
+        self, plan: RunPlan, work: Work, workers: Sequence[Worker], pool: Pool, warmup: Warmup, recorder: Recorder
+    ) -> None:
+        self._plan, self._work, self._workers, self._recorder = plan, work, workers, recorder
+        self._pool, self._warmup = pool, warmup
         self.total = plan.warmup + (plan.partitions or 0)
         self.synthesised = self.made = self.verified = 0
         self._samples: dict[tuple[str, int], float] = {}
         self.failure: BaseException | None = None
-        self._queue: Handoff[Flight] = Handoff(plan.queue_depth or 1)
+        self._queue: Handoff[Flight] = Handoff(plan.queue_depth or 1, first=plan.warmup)
         self._proofs: SimpleQueue[Flight | None] = SimpleQueue()
         self._order = iter(range(self.total))
         self._counting = threading.Lock()
@@ -134,6 +137,7 @@ class Run:
     def _stop(self) -> None:
         self._queue.end(early=True)
         self._pool.stop()
+        self._warmup.stop()
 
     def _synthesise(self) -> None:
         threads = _synthesis_threads(self._plan)
@@ -149,7 +153,7 @@ class Run:
                 self._work.synthesise(partition, buffer.array, threads)
             with self._counting:
                 self.synthesised += 1
-            self._queue.put(Flight(partition, scope, buffer, self._recorder.clock()))
+            self._queue.put(Flight(partition, scope, buffer, self._recorder.clock()), first=warmup)
 
     def _prove(self, worker: Worker) -> None:
         while (flight := self._queue.get()) is not None:
@@ -242,8 +246,9 @@ def _run(
     pool = Pool(first, POLICIES[plan.memory].made_of, work.nbytes)
     stack.callback(pool.close)
     workers: list[Worker] = []
+    warmup = Warmup(plan.warmup)
     for device in devices:
-        lock, key = FifoLock(), work.key_on(device)
+        lock, key = FifoLock(warmup), work.key_on(device)
         for _ in range(plan.workers):
             workers.append(Worker(device, len(workers), lock, plan, pool, work, key))
             stack.callback(workers[-1].close)
@@ -258,7 +263,7 @@ def _run(
     if on_header is not None:
         on_header(opening)
     recorder.open(path, opening)
-    run = Run(plan, work, workers, pool, recorder)
+    run = Run(plan, work, workers, pool, warmup, recorder)
     try:
         run.run(progress)
         failure = run.failure
