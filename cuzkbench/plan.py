@@ -34,26 +34,47 @@ PRESETS: dict[str, dict[str, Any]] = {
 class RunPlan:
     """One run. None means: the default of the device that runs it, filled in by `resolve`.
 
+    preset: the name of the plan it came from
+    device: auto, host, cuda, cuda:N or model
+    lock: what the GPU lock covers: coarse (everything), device (transfers and kernels), narrow (kernels)
+    memory: where a, b, c and the witness live: pageable, pinned, registered or staged
+    workers: GPU workers per GPU, 1..8
+    gpus: how many
+    partitions: measured ones, the warm-up not counted
+    warmup: partitions before them that metrics leave out
+    log2_size: constraints of one partition = NTT domain = 2**log2_size, 8..27
+    synthesis_workers: partitions synthesised at a time
+    queue_depth: synthesised partitions that may wait; None: workers * gpus
+    cpu_load: threads copying memory beside the run; -1: all cores but two
+    kernels: real, or timed:SECONDS (a spin kernel, no proofs)
+    seed: of witness and blinding; None: blinding by the operating system, a drawn witness seed
+    key_seed: of the insecure setup; one key for all partitions
+    boolean_share: share of witness values that are 0 or 1
+    b_density: share of the variables that occur in B
+    public_inputs: how many, 1..1024
+    verify: check every proof
+    timing: record every phase; False: completions alone
+
     Raises ValueError naming the value and the accepted ones.
     """
 
     preset: str | None = None
-    device: str = "auto"  # auto, host, cuda, cuda:N, model
-    lock: str = "narrow"  # what the GPU lock covers: coarse, device, narrow
-    memory: str = "pinned"  # where a, b, c and the witness live: pageable, pinned, registered, staged
-    workers: int = 2  # GPU workers per GPU, 1..8
+    device: str = "auto"
+    lock: str = "narrow"
+    memory: str = "pinned"
+    workers: int = 2
     gpus: int = 1
-    partitions: int | None = None  # measured partitions, the warm-up not counted
-    warmup: int = 1  # partitions before them that metrics leave out
-    log2_size: int | None = None  # constraints of one partition = NTT domain = 2**log2_size, 8..27
+    partitions: int | None = None
+    warmup: int = 1
+    log2_size: int | None = None
     synthesis_workers: int | None = None
-    queue_depth: int | None = None  # synthesised partitions that may wait; None: workers * gpus
-    cpu_load: int = 0  # threads copying memory beside the run; -1: all cores but two
-    kernels: str = "real"  # real, or timed:SECONDS (a spin kernel, no proofs)
-    seed: int | None = None  # witness and blinding; None: OS randomness for the blinding, a drawn witness seed
-    key_seed: int = 0  # the insecure setup; one key for all partitions
-    boolean_share: float = 0.75  # share of witness values that are 0 or 1
-    b_density: float = 0.25  # share of the variables that occur in B
+    queue_depth: int | None = None
+    cpu_load: int = 0
+    kernels: str = "real"
+    seed: int | None = None
+    key_seed: int = 0
+    boolean_share: float = 0.75
+    b_density: float = 0.25
     public_inputs: int = 16
     verify: bool = True
     timing: bool = True

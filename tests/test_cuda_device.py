@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cuzkbench import doctor
 from cuzkbench.device import cuda_missing, cuda_sequence, open_device
 from cuzkbench.device.cuda_clock import Anchor
 from cuzkbench.device.kernels import loader
@@ -164,4 +165,13 @@ def test_heap_buffers_begin_with_a_page(fake: Fake) -> None:
     for nbytes in (1, 4095, 1 << 20):
         buffer = device.host_buffer(nbytes, Memory.PAGEABLE)
         assert buffer.array.ctypes.data % mmap.PAGESIZE == 0 and buffer.array.nbytes == nbytes
+    device.close()
+
+
+def test_doctor_measures_every_kind_of_copy(fake: Fake) -> None:
+    device = open_device("cuda")
+    found = doctor.bandwidths(device, nbytes=1 << 16)
+    kinds = {f"{memory} {way}" for memory in ("pinned", "pageable") for way in ("H2D", "D2H")} | {"pinned both ways"}
+    assert set(found) == {"idle", "loaded"} and all(set(rates) == kinds for rates in found.values())
+    assert all(rate > 0 for rates in found.values() for rate in rates.values())
     device.close()

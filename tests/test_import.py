@@ -1,5 +1,7 @@
 """`import cuzkbench` and `--help` touch nothing heavy; every public name is there."""
 
+import dataclasses
+import inspect
 import subprocess
 import sys
 
@@ -45,3 +47,10 @@ def test_every_public_name_is_there(name):
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing_such"):
         _ = cuzkbench.nothing_such
+
+
+def test_the_help_of_a_plan_says_what_each_knob_means() -> None:
+    text = inspect.getdoc(cuzkbench.RunPlan)
+    assert text is not None
+    for field in dataclasses.fields(cuzkbench.RunPlan):
+        assert f"\n{field.name}: " in text
