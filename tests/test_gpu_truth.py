@@ -64,7 +64,7 @@ def test_rows_agree_with_cupti(tmp_path: Path, memory: str) -> None:
     measured, expected = _union_ns(copies, "H2D"), _union_ns(in_cupti, "H2D")
     print(f"{memory}: copy union {measured} ns, by CUPTI {expected} ns, ratio {measured / expected:.5f}")
     # the marks around a pageable copy include the staging of its first chunk, which CUPTI's record leaves out
-    assert measured == pytest.approx(expected, rel={"pinned": 0.01, "pageable": 0.05}[memory])
+    assert measured == pytest.approx(expected, rel={"pinned": 0.01, "pageable": 0.03}[memory])
 
     for edge in ("start_ns", "end_ns"):
         found = np.sort(cupti[edge].to_numpy() + shift)
