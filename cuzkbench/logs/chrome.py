@@ -17,7 +17,7 @@ import pandas as pd
 
 from cuzkbench.events import LogFormatError
 from cuzkbench.logs.chrome_kinds import OWN, Kind, at_least, integer, kind_of, nanoseconds, own_kind
-from cuzkbench.logs.foreign import Foreign, launches, number, utc
+from cuzkbench.logs.foreign import Foreign, number, utc
 from cuzkbench.logs.json_events import Events
 from cuzkbench.logs.limits import Limits, Source, head
 from cuzkbench.logs.log import Log
@@ -66,7 +66,6 @@ class _Reader:
         self.samples: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
     def take(self, event: Any) -> None:
-        """One element of the array."""
         ph = event.get("ph") if isinstance(event, dict) else None
         if ph == "X":
             start, length = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
@@ -157,7 +156,6 @@ class _Reader:
             self.out.dropped["E events that close nothing"] += 1
 
     def sample(self, event: dict[str, Any], time: int) -> None:
-        """One COUNTER row a series."""
         args, name = event.get("args"), str(event.get("name"))
         for series, value in args.items() if isinstance(args, dict) else ():
             try:
@@ -185,18 +183,16 @@ class _Reader:
         gpu = np.array([*(numbers[key] for key in self.devices), -1], np.int64)[device]
         kinds = pd.DataFrame(list(self.kinds), columns=Kind._fields, dtype=object)  # names may be no UTF-8 yet
         of_role = {role: (kinds["role"] == role).to_numpy(bool)[kind] for role in ("call", "device")}
-        calls, operations = (np.flatnonzero(chosen & (correlation >= 0)) for chosen in of_role.values())
-        by = launches(correlation[calls], correlation[operations])
-        launch, launched = calls[by[by >= 0]], operations[by >= 0]
-        gpu[launch] = gpu[launched]
+        rows = pd.DataFrame({"key": correlation, "start_ns": start - zero, "gpu": gpu, "stream": stream})
+        call, operation = (np.flatnonzero(chosen & (correlation >= 0)) for chosen in of_role.values())
+        by = self.out.launches(rows.iloc[call].reset_index(drop=True), rows.iloc[operation])
+        gpu[call[by[by >= 0]]] = gpu[operation[by >= 0]]
         if len(numbers) == 1:  # a call of a process with one GPU concerns that GPU
             gpu[of_role["call"]] = next(iter(numbers.values()))
         texts = {name: (kind, kinds[name]) for name in ("phase", "lane", "memory", "name", "clock", "job")}
         stated = {"partition": partition, "worker": worker, "bytes": size, "stream": stream, "gpu": gpu}
         warm = kinds["warmup"].to_numpy(bool)[kind]
         self.out.add(len(start), start_ns=start - zero, end_ns=end - zero, warmup=warm, **texts, **stated)
-        called = start[launch] - zero, start[launched] - zero
-        self.out.launched(launch, *called, gpu=gpu[launched], stream=stream[launched])
         for name, samples in self.samples.items():
             times = np.array([time for time, _ in samples], np.int64) - zero
             values = [value for _, value in samples]

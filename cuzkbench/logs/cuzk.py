@@ -15,7 +15,7 @@ import pandas as pd
 
 from cuzkbench.events import Event, Lane, Memory, Phase
 from cuzkbench.logs.cuzk_calls import Assembler, Call, match
-from cuzkbench.logs.cuzk_lines import MS, Clock, Lines, Record, Stamped, Timing
+from cuzkbench.logs.cuzk_lines import MS, Clock, Record, Stamped, Timing, records
 from cuzkbench.logs.cuzk_parts import Part, Parts
 from cuzkbench.logs.foreign import Foreign, utc
 from cuzkbench.logs.limits import Limits, Source, head
@@ -57,15 +57,13 @@ def read(
     streams: list[list[Record]] = []
     cuts: list[str] = []
     for file in out.paths:
-        source = Source(file, limits)
-        lines = Lines(source, out.dropped)
-        stream: list[Record] = []
-        streams.append(stream)
-        for record in lines:
+        source, stream = Source(file, limits), []
+        for record in records(source, out.dropped):
             stream.append(record)
             limits.rows(file, len(stream))
-        if source.cut or not lines.ended:
-            cuts.append(f"{file.name}, byte {source.taken}: {source.cut or 'the last line does not end'}")
+        streams.append(stream)
+        if source.cut:
+            cuts.append(f"{file.name}, byte {source.taken}: {source.cut}")
     clock = Clock(streams, out.bounded)
     in_order = sorted(
         ((ns, r) for stream in clock.stamped for ns, r in stream if ns is not None), key=lambda pair: pair[0]
@@ -114,7 +112,6 @@ class _Rows:
         self.bounds: set[str] = set()  # sentences
 
     def add(self, part: Part, phase: Phase, name: str, start: int, end: int, **more: Any) -> None:
-        """One row, unless it is empty."""
         if end > start or phase is Phase.COUNTER:
             gpu = self.parts.gpu_of.get(part.worker, 0)
             self.gpus.add(gpu)
@@ -220,7 +217,6 @@ class _Rows:
         return [(Phase.H2D, "upload", copied, what), (Phase.KERNEL, "ntt", enqueued + synchronised - copied, {})]
 
     def add_all(self) -> None:
-        """The rows as columns."""
         rows = pd.DataFrame(self.rows, columns=Event._fields)
         self.out.add(len(rows), **rows.drop(columns="run"))
         self.out.bounded["workers whose GPU no line names, taken as GPU 0"] += len(self.guessed)

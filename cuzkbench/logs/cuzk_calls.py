@@ -103,21 +103,21 @@ class Assembler:
 
         None where no choice fits; counted where another one fits as well and differs.
         """
-        choices = list(product(*(self._lines[name] for name in names)))
-        short = [whole - sum(line.get(name, 0) for line, name in zip(lines, names, strict=True)) for lines in choices]
-        fits = [i for i, lack in enumerate(short) if 0 <= lack <= (SLACK_MS if self.gpus > 1 else 10**9)]
+        most = SLACK_MS if self.gpus > 1 else 10**9
+        choices = [
+            (whole - sum(line.get(name, 0) for line, name in zip(lines, names, strict=True)), lines)
+            for lines in product(*(self._lines[name] for name in names))
+        ]
+        fits = sorted((choice for choice in choices if 0 <= choice[0] <= most), key=lambda choice: choice[0])
         if not fits:
             return None
-        best = min(fits, key=lambda i: short[i])
-        chosen, *others = (
-            {name: value for line in choices[i] for name, value in line.items()}
-            for i in sorted(fits, key=lambda i: i != best)
-            if short[i] - short[best] <= ALIKE_MS
-        )
+        least, best = fits[0]
+        alike = (lines for short, lines in fits if short - least <= ALIKE_MS)
+        chosen, *others = ({name: value for line in lines for name, value in line.items()} for lines in alike)
         self.ambiguous["C lines that another call could own as well"] += any(
             abs(value - other.get(name, value)) > ALIKE_MS for other in others for name, value in chosen.items()
         )
-        for name, line in zip(names, choices[best], strict=True):
+        for name, line in zip(names, best, strict=True):
             self._lines[name] = [other for other in self._lines[name] if other is not line]
         return chosen
 

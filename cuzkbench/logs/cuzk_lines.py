@@ -62,39 +62,31 @@ Record = Timeline | Trace | Timing
 Stamped = list[tuple[int | None, Record]]  # ns since the first engine's start, None where a line has no time
 
 
-class Lines:
-    """Iterate for the records of one file in order; `ended` says then whether its last line did. Others are counted."""
+def records(source: Source, dropped: Counter[str]) -> Iterator[Record]:
+    """The records of one file in order, other lines counted; a last line that does not end is a cut of the source."""
+    for line in _lines(source, dropped):
+        text = _ESCAPES.sub(b"", _inner(line))
+        starts = [found.start() for found in _RECORD.finditer(text)]
+        dropped["line ends between two outputs, put back"] += max(0, len(starts) - 1)
+        dropped["lines that are no record"] += not starts and bool(text.strip())
+        for start, end in pairwise([*starts, len(text)]):
+            record = _parse(text[start:end].decode("utf-8", "replace").strip())
+            if record is not None:
+                yield record
+            else:
+                dropped["records that cannot be read"] += 1
 
-    def __init__(self, source: Source, dropped: Counter[str]) -> None:
-        self.source, self.dropped = source, dropped
-        self.ended = True
 
-    def __iter__(self) -> Iterator[Record]:
-        for line in self._lines():
-            text = _ESCAPES.sub(b"", _inner(line))
-            starts = [found.start() for found in _RECORD.finditer(text)]
-            self.dropped["line ends between two outputs, put back"] += max(0, len(starts) - 1)
-            self.dropped["lines that are no record"] += not starts and bool(text.strip())
-            for start, end in pairwise([*starts, len(text)]):
-                record = _parse(text[start:end].decode("utf-8", "replace").strip())
-                if record is not None:
-                    yield record
-                else:
-                    self.dropped["records that cannot be read"] += 1
-
-    def _lines(self) -> Iterator[bytes]:
-        rest = b""
-        for chunk in self.source:
-            *whole, rest = (rest + chunk).split(b"\n")
-            rest = rest[: LINE_BYTES + 1]  # as much as tells that it is too long
-            for line in whole:
-                if len(line) <= LINE_BYTES:
-                    yield line
-                else:
-                    self.dropped["lines longer than any log line"] += 1
-        self.ended = not rest
-        if rest:
-            yield rest
+def _lines(source: Source, dropped: Counter[str]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in source:
+        *whole, rest = (rest + chunk).split(b"\n")
+        rest = rest[: LINE_BYTES + 1]  # as much as tells that it is too long
+        yield from (line for line in whole if len(line) <= LINE_BYTES)
+        dropped["lines longer than any log line"] += sum(len(line) > LINE_BYTES for line in whole)
+    if rest:
+        source.cut = source.cut or "the last line does not end"
+        yield rest
 
 
 def _inner(line: bytes) -> bytes:

@@ -60,15 +60,21 @@ class Foreign:
             text = text[: NAME_CHARACTERS - 1] + "…"
         return text.encode("utf-8", "replace").decode()
 
-    def launched(self, call: np.ndarray, called: np.ndarray, started: np.ndarray, **columns: np.ndarray) -> None:
-        """A row `launch` from each runtime call's start to the start of the first operation that it launched."""
-        order = np.lexsort((started, call))
-        first = order[np.flatnonzero(np.diff(call[order], prepend=-1))]
-        late = started[first] > called[first]
-        self.bounded["operations that start before their launch: clocks disagree"] += int((~late).sum())
-        kept = first[late]
-        rows = {name: values[kept] for name, values in columns.items()}
-        self.add(len(kept), phase="OTHER", name=LAUNCH, start_ns=called[kept], end_ns=started[kept], **rows)
+    def launches(self, calls: pd.DataFrame, operations: pd.DataFrame) -> np.ndarray:
+        """For each operation the index of the call that launched it, -1 without, by `key`, and a row `launch` a call.
+
+        It lasts from the call's `start_ns` to that of the first operation launched, whose `gpu` and `stream` it has.
+        """
+        keys = calls["key"].drop_duplicates()
+        found = pd.Index(keys).get_indexer(pd.Index(operations["key"]))
+        by = np.where(found < 0, -1, np.append(keys.index, -1)[found])
+        first = operations.assign(call=by)[by >= 0].sort_values(["call", "start_ns"]).drop_duplicates("call")
+        first["called_ns"] = calls["start_ns"].to_numpy()[first["call"]]
+        late = first[first["start_ns"] > first["called_ns"]]
+        self.bounded["operations that start before their launch: clocks disagree"] += len(first) - len(late)
+        times = {"start_ns": late["called_ns"], "end_ns": late["start_ns"]}
+        self.add(len(late), phase="OTHER", name=LAUNCH, **times, gpu=late["gpu"], stream=late["stream"])
+        return by
 
     def log(
         self,
@@ -122,10 +128,3 @@ def number(path: object, keys: Sequence[Any]) -> dict[Any, int]:
             numbers[key] = own
     free = (n for n in range(2 * MOST_GPUS) if n not in numbers.values())
     return numbers | {key: next(free) for key in keys if key not in numbers}
-
-
-def launches(calls: np.ndarray, operations: np.ndarray) -> np.ndarray:
-    """For each device operation the index of the call that launched it, -1 without; both as correlation numbers."""
-    first = np.flatnonzero(~pd.Series(calls).duplicated().to_numpy())
-    found = pd.Index(calls[first]).get_indexer(pd.Index(operations))
-    return np.where(found < 0, -1, np.append(first, -1)[found])

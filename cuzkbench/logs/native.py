@@ -141,8 +141,8 @@ def _bad_line(path: Path, body: memoryview) -> LogFormatError:
         middle = (low + high) // 2
         low, high = (low, middle) if _refusal(b"".join(lines[low:middle])) else (middle, high)
     found = f"{_refusal(lines[low])}: {lines[low][:80].decode('utf-8', 'replace')!r}"
-    if second := re.search(rb'\{\s*"(header|trailer)"\s*:', lines[low]):
-        found = f"a {second[1].decode()} between rows: several runs were written into this file, one after another"
+    if re.search(rb'\{\s*"header"\s*:', b"".join(lines[low : low + 2])):  # here, or after the first run's trailer
+        found = "a second header: several runs were written into this file, one after another"
     return LogFormatError(path, f"line {low + 2}", found, f"{low} rows were read before it")
 
 

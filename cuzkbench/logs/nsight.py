@@ -17,7 +17,7 @@ import pandas as pd
 
 from cuzkbench.events import Lane, LogFormatError, Memory, Phase
 from cuzkbench.logs.chrome_kinds import BLOCKING
-from cuzkbench.logs.foreign import Foreign, launches, number, utc
+from cuzkbench.logs.foreign import Foreign, number, utc
 from cuzkbench.logs.limits import Limits, printable
 from cuzkbench.logs.log import Log
 from cuzkbench.logs.nsight_names import LOCK_WAITS, Own, bare, copy_of, own_range
@@ -32,6 +32,7 @@ UNREAD = (_CUPTI + "CUDA_EVENT", "SCHED_EVENTS", "COMPOSITE_EVENTS", "GPU_METRIC
 MARKS_OF_AN_EXPORT = {"StringIds", "EXPORT_META_DATA", "META_DATA_EXPORT", *OPERATIONS, RUNTIME, NVTX}
 SYNCS = ("Unknown sync", "Event sync", "Stream wait event", "Stream sync", "Context sync")
 STREAM_WAIT = 2  # makes a stream wait, no host thread
+NO_CALL = -(2**62)  # the key of operations that name no call
 KEPT_META = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _PUSH_POP, _START_END = 59, 60
 
@@ -109,9 +110,8 @@ class _Reader:
                 entry |= {"device": row["name"] or "unknown device"} | {n: row[n] for n in facts if row[n] != MISSING}
             gpus.append(entry | {"processes": [pid for pid, _ in (first, *others)]})
             if others:
-                self.out.warnings.append(
-                    f"GPU {numbers[first]} is shared by {1 + len(others)} processes, taken together"
-                )
+                shared = f"GPU {numbers[first]} is shared by {1 + len(others)} processes, taken together"
+                self.out.warnings.append(shared)
         self.operations["gpu"] = np.array([gpu_of[pair] for pair in pairs], np.int64)
         return gpus
 
@@ -119,15 +119,15 @@ class _Reader:
         """Operations and the calls that launched them; the own range last begun on the launching thread names both."""
         calls, operations = self.calls, self.operations
         anonymous = bool((operations["pid"] == -1).all())  # stripped files lack the process
-        keys = [((0 if anonymous else f["pid"]) * 2**32 + f["correlationId"]).to_numpy() for f in (calls, operations)]
-        by = np.where(operations["correlationId"] < 0, -1, launches(*keys))
-        joined = by >= 0
+        for rows in (calls, operations):
+            rows["key"] = (0 if anonymous else rows["pid"]) * 2**32 + rows["correlationId"]
+        operations["key"] = operations["key"].where(operations["correlationId"] >= 0, NO_CALL)
+        operations["stream"] = operations["streamId"].clip(lower=-1)
+        by = self.out.launches(calls, operations)
+        joined = np.flatnonzero(by >= 0)
         calls.loc[by[joined], "gpu"] = operations["gpu"].to_numpy()[joined]
         calls["gpu"] = calls["gpu"].where(calls["gpu"] >= 0, self._gpu_of_process(calls["pid"]))
-        called, thread = (calls[name].to_numpy()[by[joined]] for name in ("start_ns", "globalTid"))
-        started, gpu, stream = (operations[name].to_numpy()[joined] for name in ("start_ns", "gpu", "streamId"))
-        self.out.launched(by[joined], called, started, gpu=gpu, stream=np.maximum(stream, -1))
-        launched = pd.DataFrame({"row": np.flatnonzero(joined), "start_ns": called, "globalTid": thread})
+        launched = calls.loc[by[joined], ["start_ns", "globalTid"]].assign(row=joined)
         own = self.ranges[self.ranges["own"]][["start_ns", "globalTid", "job", "partition", "worker"]]
         named = pd.merge_asof(launched.sort_values("start_ns"), own, on="start_ns", by="globalTid").set_index("row")
         nobody = {"job": "", "partition": -1, "worker": -1}
@@ -158,7 +158,6 @@ class _Reader:
         return ranges.join(parts.iloc[codes].reset_index(drop=True))
 
     def log(self) -> Log:
-        """All rows, then the header."""
         export = self.export
         for table, rows in self.operations.groupby("table", sort=False):
             self._operations(str(table), rows)
@@ -187,13 +186,11 @@ class _Reader:
         self._host(rows, (codes, [what + name for name in names]), blocking)
 
     def _host(self, rows: pd.DataFrame, names: Any, blocking: Any) -> None:
-        """Rows of host threads."""
         codes = np.broadcast_to(np.asarray(blocking, bool), len(rows)).astype(np.int64)
         columns = dict(rows[["start_ns", "end_ns", "gpu"]])
         self.out.add(len(rows), phase=(codes, [Phase.OTHER, Phase.HOST_SYNC]), name=names, **columns)
 
     def _operations(self, table: str, rows: pd.DataFrame) -> None:
-        """Kernels, whole graphs, copies and memsets."""
         block: dict[str, Any] = {"phase": Phase.KERNEL, "lane": Lane.COMPUTE, "name": "CUDA graph"}
         if table == KERNEL:
             ids = rows["shortName"].where(rows["shortName"] != MISSING, rows["demangledName"])
@@ -210,16 +207,14 @@ class _Reader:
             block |= {str(name): (codes, texts) for name, texts in copies.items()}
             unknown = (copies["phase"] == Phase.D2D) & (copies["memory"] == Memory.UNKNOWN)
             self.out.bounded["copies of unknown direction, taken as within the device"] += int(unknown[codes].sum())
-        block |= dict(rows[["start_ns", "end_ns", "job", "partition", "worker", "gpu"]])
-        self.out.add(len(rows), clock="DEVICE", stream=rows["streamId"].clip(lower=-1), **block)
+        block |= dict(rows[["start_ns", "end_ns", "job", "partition", "worker", "gpu", "stream"]])
+        self.out.add(len(rows), clock="DEVICE", **block)
 
     def _syncs(self, rows: pd.DataFrame) -> None:
         """Synchronisations; their deviceId can be wrong, so the GPU comes from the context or the process."""
-        owner = self.operations.groupby(["pid", "contextId"])["gpu"].first().to_dict()
-        pids = _pid(rows["globalPid"])
-        single = self._gpu_of_process(pids)
-        keys = zip(pids, rows["contextId"], single, strict=True)
-        rows["gpu"] = np.array([owner.get((pid, context), gpu) for pid, context, gpu in keys], np.int64)
+        owners = self.operations.drop_duplicates(["pid", "contextId"])[["pid", "contextId", "gpu"]]
+        rows = rows.assign(pid=_pid(rows["globalPid"])).merge(owners, "left", ["pid", "contextId"])
+        rows["gpu"] = rows["gpu"].fillna(self._gpu_of_process(rows["pid"])).astype("int64")
         kinds = rows["syncType"].where(rows["syncType"].between(0, len(SYNCS) - 1), 0)
         self._host(rows, (kinds, list(SYNCS)), ~kinds.isin([0, STREAM_WAIT]))
 
