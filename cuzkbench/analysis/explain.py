@@ -33,8 +33,8 @@ def explain(
     part = {"start_ns": start_ns, "end_ns": end_ns}
     measured, whole = metrics(log, line_rate, **part), all_operations(log)
     rates, idle = bandwidth(log, line_rate, **part), gaps(log, line_rate, **part)
-    done = partitions(log)
-    done = done[~done["warmup"] & done["completion_ns"].between(low, high).fillna(False)]
+    proved = partitions(log)
+    done = proved[~proved["warmup"] & proved["completion_ns"].between(low, high).fillna(False)]
     frames = rates, idle, whole, stretches(log, **part), done
     gpus = [
         row | _details(*(frame[frame["gpu"] == row["gpu"]] for frame in frames))
@@ -47,7 +47,7 @@ def explain(
         "complete": log.complete,
         "cut_at": log.cut_at,
         "labels": list(log.labels),
-        "warnings": _warnings(log, measured, rates, whole),
+        "warnings": _warnings(log, measured, rates, whole) + _overtaken(proved, done),
         "proofs": (log.trailer or {}).get("proofs"),
         "gpus": gpus,
         "theories": _records(theories(log, line_rate, **part)),
@@ -105,6 +105,21 @@ def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.D
         ways = " and ".join(dict.fromkeys(assumed["direction"]))
         why = f"the log holds no pinned {ways} copy of a mebibyte or more."
         found.append(f"The line rate of {assumed['line_rate_gb_s'].max():g} GB/s is assumed: {why}")
+    return found
+
+
+def _overtaken(proved: pd.DataFrame, done: pd.DataFrame) -> list[str]:
+    """Where warm-up partitions were proved among the measured ones: their turns are part of the cadence."""
+    found = []
+    for gpu, measured in done.groupby("gpu", observed=True)["completion_ns"]:
+        warm = proved[proved["warmup"] & (proved["gpu"] == gpu)]["completion_ns"]
+        turns = int(((warm > measured.min()) & (warm < measured.max())).fillna(False).sum())
+        if turns:
+            longer = turns / (len(measured) - 1)
+            found.append(
+                f"GPU {gpu}: warm-up was proved among the measured partitions, {turns} of {turns + len(measured)}: "
+                f"cadence holds its turns and reads up to {longer:.0%} long."
+            )
     return found
 
 
