@@ -58,7 +58,7 @@ def _controls(run: Replay) -> dict[str, Any]:
     style = {"description_width": "9em"}
     wide = widgets.Layout(width="34em", max_width="100%")  # on a phone the value beside a slider stays seen
     line = run.rate.gb_s
-    links = [("as in the log", 0.0)] + [
+    links = [("as logged", 0.0)] + [
         (f"{rate(share * line)} ({share:g}× line rate)", share * line) for share in _LINKS
     ]
     chosen = {"style": style | {"button_width": "7em"}, "layout": widgets.Layout(width="auto")}

@@ -17,7 +17,8 @@
     const lines = 20 * breaks(title.text) + 16 * breaks(title.subtitle.text);
     const pad = { ...title.pad, t: title.pad.t + (breaks(title.text) ? 12 : 0) }; // plotly lifts a title of several lines
     const broken = text => (breaks(text) ? text.replaceAll("\n", "<br>") : text);
-    const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis")), nticks = Math.max(5, width / 70);
+    const axes = Object.keys(layout).filter(name => narrow && name.startsWith("xaxis"));
+    const nticks = Math.max(4, Math.round((width - (layout.yaxis?.ticktext ? 200 : 60)) / 65)); // lanes have names beside them
     const subtitle = { ...title.subtitle, text: broken(title.subtitle.text) };
     return {
       ...layout,
