@@ -30,6 +30,7 @@ SLOW = simulate(RunPlan.named("seed-case", device="model", seed=1))
         ("partitions", 1000, "1,000"),
         ("warmup", True, "yes"),
         ("why", "a" * 300, "a" * 200 + "…"),
+        ("evidence", [{"what": "kernel utilisation", "value": 0.4847, "unit": "share"}], "kernel utilisation 48%"),
         ("evidence", [{"what": "rate", "value": 3.1353, "unit": "GB/s"}], "rate 3.14\u00a0GB/s"),
         ("evidence", [], "–"),
     ],

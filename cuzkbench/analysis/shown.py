@@ -73,7 +73,7 @@ def said(name: str, value: Any) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    words = {"ns": duration, "GB/s": rate, "1": "{:.4g}".format}.get(unit)
+    words = {"ns": duration, "GB/s": rate, "share": percent, "1": "{:.4g}".format}.get(unit)
     return words(value) if words else f"{value:.4g} {unit}"
 
 

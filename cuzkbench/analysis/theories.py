@@ -146,7 +146,7 @@ def _judge(run: Replay, own: Outcome, name: str, evidence: list[dict[str, Any]])
 def _compute_bound(run: Replay) -> Verdict:
     busy = run.measured.utilisation
     verdict = "supported" if busy >= HEALTHY_FROM else "rejected"
-    evidence = [{"what": "kernel utilisation", "value": busy, "unit": "1", "rows": []}]
+    evidence = [{"what": "kernel utilisation", "value": busy, "unit": "share", "rows": []}]
     why = f"kernels run {busy:.1%} of the window; healthy from {HEALTHY_FROM:.0%}"
     return Verdict("compute-bound", verdict, 0, round(run.measured.cadence_ns), why, evidence)
 
