@@ -219,7 +219,7 @@ def test_a_replay_that_misses_cannot_tell() -> None:
     )
     found = judged(made)
     assert set(found.loc[list(MENDS), "verdict"]) == {"cannot tell"}
-    assert found.loc["bounce-buffer", "why"].endswith("misses its cadence by -19.4%")
+    assert found.loc["bounce-buffer", "why"].endswith("misses its cadence: 19.4% below it")
 
 
 def test_a_log_without_partitions_cannot_tell() -> None:

@@ -79,7 +79,8 @@ class Replay:
         """The replay without a change; raises CannotReplay where it misses the log's own cadence."""
         missed = self.run(as_logged=True).cadence_ns / self.measured.cadence_ns - 1
         if abs(missed) > TOLERANCE:
-            raise CannotReplay(f"the replay of the log's own stages misses its cadence by {missed:+.1%}")
+            side = "below" if missed < 0 else "above"
+            raise CannotReplay(f"the replay of the log's own stages misses its cadence: {abs(missed):.1%} {side} it")
         run = self.run()
         if run.cadence_ns <= 0:
             raise CannotReplay("fewer than two partitions reached the GPU after the warm-up")
