@@ -256,6 +256,43 @@ def test_ctrl_c_ends_in_order(work: FakeWork, tmp_path: Path) -> None:
     assert log.trailer["proofs"] == {"made": len(finished), "verified": len(finished)}
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize("last", ["worker 0", "worker 1", "verifier"])
+def test_no_thread_outlives_a_run_whose_threads_could_not_all_start(
+    last: str, error: BaseException, work: FakeWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the threads were being started left those that were waiting for ever, behind a closed device."""
+    start = threading.Thread.start
+
+    def stopping(thread: threading.Thread) -> None:
+        if thread.name == last:
+            raise error
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", stopping)
+    with pytest.raises((RunFailed, scheduler.RunInterrupted)):
+        run_plan(plan(partitions=200), tmp_path / "log.jsonl")
+    assert not [one.name for one in threading.enumerate() if one.name.startswith(("synthesis", "worker", "verifier"))]
+    assert logs.read(tmp_path / "log.jsonl").complete
+
+
+def test_ctrl_c_while_a_log_is_finished_names_what_there_is(
+    work: FakeWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a bare KeyboardInterrupt, and the rows lay in a file whose name nobody had been told."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(scheduler.RunInterrupted) as caught:
+        run_plan(plan(), tmp_path / "log.parquet", convert=interrupted)
+    assert logs.read(caught.value.path).trailer["ended"] == "done"
+    monkeypatch.setattr(scheduler.Recorder, "close", interrupted)
+    with pytest.raises(scheduler.RunInterrupted) as caught:
+        run_plan(plan(), tmp_path / "cut.jsonl")
+    assert caught.value.path == tmp_path / "cut.jsonl"
+
+
 def test_rows_that_cannot_be_converted_stay_and_are_named(work: FakeWork, tmp_path: Path) -> None:
     """A disk that fills up while the Parquet file is made, or a run that ends before its first row."""
 

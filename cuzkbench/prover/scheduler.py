@@ -84,6 +84,8 @@ class Run:
         proving = [self._thread(f"worker {worker.number}", self._prove, worker) for worker in self._workers]
         verifying = self._thread("verifier", self._verify)
         try:
+            for thread in (*synthesis, *proving, verifying):
+                thread.start()
             self._join(synthesis, progress)
             self._queue.end()
             self._join(proving, progress)
@@ -91,16 +93,16 @@ class Run:
             self._stop()
             raise
         finally:
-            for thread in (*synthesis, *proving):
-                thread.join()
-            self._proofs.put(None)
-            verifying.join()
+            for thread in (*synthesis, *proving, verifying):
+                if thread is verifying:
+                    self._proofs.put(None)
+                if thread.is_alive():  # not all are where one could not be started
+                    thread.join()
             self._report(progress)
 
     def _thread(self, name: str, work: Callable[..., None], *args: Any) -> threading.Thread:
-        thread = threading.Thread(target=self._guarded, args=(work, *args), name=name, daemon=True)
-        thread.start()  # daemon: a second Ctrl-C ends the process
-        return thread
+        """To be started; as a daemon, so that a second Ctrl-C ends the process."""
+        return threading.Thread(target=self._guarded, args=(work, *args), name=name, daemon=True)
 
     def _join(self, threads: Sequence[threading.Thread], progress: Progress) -> None:
         for thread in threads:
@@ -207,7 +209,7 @@ def run_plan(
         try:
             convert(native, path)
             native.unlink()
-        except (OSError, ValueError) as error:  # a full disk, or a run that ended before its first row
+        except (OSError, ValueError, KeyboardInterrupt) as error:  # a full disk, a run without rows, Ctrl-C
             path, failure = native, failure or error
     if isinstance(failure, Exception):
         raise RunFailed(f"{type(failure).__name__}: {failure}", path) from failure
@@ -279,7 +281,7 @@ def _run(
     }
     try:
         recorder.close(trailer)
-    except Exception as error:  # a full disk, or what `on_event` raised: the log ends without its trailer
+    except BaseException as error:  # a full disk, what `on_event` raised, Ctrl-C: the log ends without its trailer
         failure = failure or error
     return failure
 
