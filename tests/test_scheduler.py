@@ -256,6 +256,36 @@ def test_ctrl_c_ends_in_order(work: FakeWork, tmp_path: Path) -> None:
     assert log.trailer["proofs"] == {"made": len(finished), "verified": len(finished)}
 
 
+def test_ctrl_c_waits_for_the_partition_that_a_thread_is_at(
+    work: FakeWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11 took the thread that was being joined for ended, and buffers were freed while it wrote into them."""
+    begun, finished = threading.Event(), threading.Event()
+
+    def slow(partition: int, out: np.ndarray, threads: int) -> None:
+        if partition == 1:
+            begun.set()
+            time.sleep(0.5)
+            finished.set()
+
+    def interrupt() -> None:
+        begun.wait(20)
+        time.sleep(0.1)  # the main thread waits for synthesis
+        os.kill(os.getpid(), signal.SIGINT)
+
+    freed: list[bool] = []
+    free = HostDevice.free_host_buffer
+    monkeypatch.setattr(work, "synthesise", slow)
+    monkeypatch.setattr(work, "prepare", lambda partition, buffer: partition)
+    monkeypatch.setattr(HostDevice, "free_host_buffer", lambda *given: (freed.append(finished.is_set()), free(*given)))
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(scheduler.RunInterrupted):
+        run_plan(plan(partitions=200, synthesis_workers=1, verify=False), tmp_path / "log.jsonl")
+    assert finished.is_set() and all(freed[1:])  # the first is that of the calibration
+    assert not [one for one in threading.enumerate() if one.name.startswith(("synthesis", "worker", "verifier"))]
+    assert logs.read(tmp_path / "log.jsonl").trailer["ended"] == "interrupted"
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("can't start new thread")])
 @pytest.mark.parametrize("last", ["worker 0", "worker 1", "verifier"])
 def test_no_thread_outlives_a_run_whose_threads_could_not_all_start(

@@ -60,6 +60,24 @@ class RunInterrupted(KeyboardInterrupt):
         return [f"Interrupted. What was finished: cuzkbench.read({str(self.path)!r})"]
 
 
+class _Thread(threading.Thread):
+    """To be waited for by `ended`: before Python 3.13 a `join` that Ctrl-C interrupts takes a running thread for ended.
+
+    A daemon, so that a second Ctrl-C ends the process.
+    """
+
+    def __init__(self, name: str, work: Callable[..., None], *args: Any) -> None:
+        super().__init__(target=work, args=args, name=name, daemon=True)
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Do the work."""
+        try:
+            super().run()
+        finally:
+            self.ended.set()
+
+
 class Run:
     """The threads of one run and what they share."""
 
@@ -86,9 +104,9 @@ class Run:
         try:
             for thread in (*synthesis, *proving, verifying):
                 thread.start()
-            self._join(synthesis, progress)
+            self._wait(synthesis, progress)
             self._queue.end()
-            self._join(proving, progress)
+            self._wait(proving, progress)
         except BaseException:
             self._stop()
             raise
@@ -96,18 +114,16 @@ class Run:
             for thread in (*synthesis, *proving, verifying):
                 if thread is verifying:
                     self._proofs.put(None)
-                if thread.is_alive():  # not all are where one could not be started
-                    thread.join()
+                if thread.ident is not None:  # None where it could not be started
+                    thread.ended.wait()
             self._report(progress)
 
-    def _thread(self, name: str, work: Callable[..., None], *args: Any) -> threading.Thread:
-        """To be started; as a daemon, so that a second Ctrl-C ends the process."""
-        return threading.Thread(target=self._guarded, args=(work, *args), name=name, daemon=True)
+    def _thread(self, name: str, work: Callable[..., None], *args: Any) -> _Thread:
+        return _Thread(name, self._guarded, work, *args)
 
-    def _join(self, threads: Sequence[threading.Thread], progress: Progress) -> None:
+    def _wait(self, threads: Sequence[_Thread], progress: Progress) -> None:
         for thread in threads:
-            while thread.is_alive():
-                thread.join(POLL_S)
+            while not thread.ended.wait(POLL_S):
                 self._report(progress)
 
     def _report(self, progress: Progress) -> None:
