@@ -47,5 +47,5 @@ def replacing(path: Path) -> Iterator[Path]:
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)  # an interrupt may come when it has taken its place
         raise

@@ -1,8 +1,8 @@
 """The device clock on the host's time line: anchors, each an event bracketed by two host readings.
 
 An event is placed by its distance to the anchor in force when it was recorded. CUDA gives that distance as float32
-milliseconds (resolution 2^-24 of it), so anchors are renewed twice a second: 0.03 µs of rounding, 2 to 5 µs of drift
-at the 4 to 9.5 parts in a million seen on two H200s, and half a bracket (3 to 6 µs) of offset. Where every core is
+milliseconds (resolution 2^-24 of it), so anchors are renewed twice a second: 0.03 µs of rounding, 1 to 5 µs of drift
+at the 2.5 to 9.5 parts in a million seen on H200s, and half a bracket (3 to 6 µs) of offset. Where every core is
 busy a bracket can be wide: such an anchor is not taken before the one in force has aged as much. Renewals wait for the
 driver, 15 s where it page-locked 39 GB; the bound therefore counts the ages at which events were placed.
 """
