@@ -101,7 +101,7 @@ def test_queue_order_and_end() -> None:
 
 
 def test_the_first_items_are_put_before_any_other() -> None:
-    queue = Handoff[int](1, first=1)
+    queue = Handoff[int](2, first=1)
     late = threading.Thread(target=queue.put, args=(2,))
     late.start()
     queue.put(1, first=True)

@@ -89,12 +89,6 @@ class Kernels:
             shared = shapes.SLOT_BYTES << step.tile
             self.launcher.launch("ntt", kernel, (step.blocks,), step.threads, args, shared, stream)
 
-    def prepare_ntt(self, log2_size: int) -> None:
-        """Make every table of one size now: 32 bytes an element."""
-        self._twiddles(log2_size)
-        for inverse, coset in ((True, False), (True, True), (False, True)):
-            self._scale(log2_size, inverse, coset)
-
     def quotient(self, stream: int, a: int, b: int, c: int, log2_size: int) -> None:
         """a = (a * b - c) / Z pointwise on the coset, Z = 7^n - 1."""
         count = 1 << log2_size

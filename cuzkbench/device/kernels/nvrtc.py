@@ -107,8 +107,3 @@ def compile_module(module: str, architecture: str) -> bytes:
         return code.raw
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def compile_all(architecture: str) -> dict[str, bytes]:
-    """Every module's machine code for one architecture, such as sm_80."""
-    return {module: compile_module(module, architecture) for module in MODULES}
