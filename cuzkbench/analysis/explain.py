@@ -118,7 +118,7 @@ def _overtaken(proved: pd.DataFrame, done: pd.DataFrame) -> list[str]:
             longer = turns / (len(measured) - 1)
             found.append(
                 f"GPU {gpu}: warm-up was proved among the measured partitions, {turns} of {turns + len(measured)}: "
-                f"cadence holds its turns and reads up to {longer:.0%} long."
+                f"cadence holds its turns and reads about {longer:.0%} long."
             )
     return found
 
