@@ -58,9 +58,7 @@ def _controls(run: Replay) -> dict[str, Any]:
     style = {"description_width": "9em"}
     wide = widgets.Layout(width="34em", max_width="100%")  # on a phone the value beside a slider stays seen
     line = run.rate.gb_s
-    links = [("as logged", 0.0)] + [
-        (f"{rate(share * line)} ({share:g}× line rate)", share * line) for share in _LINKS
-    ]
+    links = [("as logged", 0.0)] + [(f"{rate(share * line)} ({share:g}× line rate)", share * line) for share in _LINKS]
     chosen = {"style": style | {"button_width": "7em"}, "layout": widgets.Layout(width="auto")}
     slid = {"style": style, "layout": wide, "continuous_update": False}
     most = max(8, 2 * run.shape.synthesis_workers)
