@@ -8,6 +8,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody is told of a second writer
+    fcntl = None  # type: ignore[assignment]
 
 LOGS = (".jsonl", ".parquet")
 
@@ -33,6 +39,26 @@ def check(path: Path, suffixes: Sequence[str] = (), inputs: Iterable[Path] = ())
         raise ValueError(f"output {str(path)!r}: a file that is read; take another name")
     with path.open("ab"), tempfile.TemporaryFile(dir=path.parent):
         pass  # new files are made beside the old one, which they then replace
+
+
+def growing(path: Path) -> TextIO:
+    """An empty text file that is read while it grows; OSError where another process has it open by this function too.
+
+    Two runs that wrote into one file would mix their lines.
+    """
+    file = path.open("a", encoding="utf-8")
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise OSError(errno.EBUSY, "another run is writing it", str(path)) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system that knows no locks
+            file.close()
+            raise
+    file.truncate(0)
+    return file
 
 
 @contextmanager

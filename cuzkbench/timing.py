@@ -20,6 +20,7 @@ from typing import Any, Protocol, TextIO
 from cuzkbench.device.base import Event as Mark
 from cuzkbench.device.base import Stream
 from cuzkbench.events import Clock, Event, Lane, Memory, Phase
+from cuzkbench.outputs import growing
 
 FLUSH_S = 0.05
 COMPLETIONS = frozenset({Phase.FINISH, Phase.VERIFY})  # all that a run without hooks records
@@ -154,7 +155,7 @@ class Recorder:
 
     def open(self, path: Path, header: Mapping[str, Any]) -> None:
         """Write the header and start the writer thread. Raises OSError."""
-        self._file = path.open("w", encoding="utf-8")
+        self._file = growing(path)
         self._file.write(json.dumps({"header": {"run": self.run, "epoch_utc": self.epoch_utc, **header}}) + "\n")
         self._file.flush()
         self._thread.start()

@@ -1,6 +1,7 @@
 """The recorder against a hand-wound clock: what a hook writes is what happened, and to whom."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -137,6 +138,24 @@ def test_rows_are_on_disk_before_the_run_ends(tmp_path: Path) -> None:
         time.sleep(0.01)
     assert [json.loads(line).get("phase") for line in path.read_text().splitlines()] == [None, "PREP"]
     recorder.close({})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no flock on Windows")
+def test_a_second_run_into_the_same_file_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    """Two runs at one time with one `-o log.jsonl` both ended with status 0, and their lines were mixed in it."""
+    path, first = tmp_path / "log.jsonl", Recorder("first")
+    path.write_text("what an earlier run left")
+    first.open(path, {})
+    with pytest.raises(OSError, match="another run is writing it"):
+        Recorder("second").open(path, {})
+    first.close({})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [next(iter(line)) for line in lines] == ["header", "trailer"]
+    assert lines[0]["header"]["run"] == "first"
+    again = Recorder("third")
+    again.open(path, {})
+    again.close({})
+    assert json.loads(path.read_text().splitlines()[0])["header"]["run"] == "third"
 
 
 def test_batches_reach_the_live_view_and_its_failure_ends_the_writer(tmp_path: Path) -> None:
