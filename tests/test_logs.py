@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import pickle
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -274,6 +276,51 @@ def test_a_damaged_parquet_file_and_another_programs_are_refused(tmp_path: Path)
     for name in ("log.parquet", "log.jsonl"):
         with pytest.raises(LogFormatError, match=r"limit of 2.*CUZKBENCH_MAX_ROWS"):
             logs.read(tmp_path / name, max_rows=2)
+
+
+def test_a_damaged_page_of_a_parquet_file_is_refused_or_read_as_it_was(tmp_path: Path):
+    """A flipped byte in a page could be unpacked into other numbers: nothing in the file told."""
+    small().save(tmp_path / "log.parquet")
+    data, refused = bytearray((tmp_path / "log.parquet").read_bytes()), 0
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for place in range(4, footer):
+        changed = data.copy()
+        changed[place] ^= 0x10
+        (tmp_path / "bad.parquet").write_bytes(changed)
+        try:
+            assert logs.read(tmp_path / "bad.parquet").frame.equals(small().frame), place
+        except LogFormatError:
+            refused += 1
+    assert refused > 0.5 * footer
+
+
+def test_a_log_says_in_a_line_what_it_is(tmp_path: Path):
+    """`print(cuzkbench.run(plan))` printed the whole header, plan and trailer."""
+    small().save(tmp_path / "log.jsonl")
+    text = repr(logs.read(tmp_path / "log.jsonl"))
+    assert text.count("\n") == 0 and f"{len(small().frame):,} rows>" in text and len(text) < 120
+    data = (tmp_path / "log.jsonl").read_bytes()
+    (tmp_path / "cut.jsonl").write_bytes(data[: data.rindex(b"\n", 0, -1) + 1])
+    assert "rows, cut: line" in repr(logs.read(tmp_path / "cut.jsonl"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux")
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_name_that_is_no_utf_8_is_read_and_written(tmp_path: Path, suffix: str):
+    """A Parquet log in such a file, or in such a folder, was "surrogates not allowed" and wrong usage."""
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xe9")) / f"log{suffix}"
+    path.parent.mkdir()
+    small().save(path)
+    assert logs.read(path).frame.equals(small().frame)
+
+
+def test_half_a_surrogate_pair_in_a_header_is_a_question_mark(tmp_path: Path):
+    """An engine log in a file so named was imported, and the log of ours that came of it could not be read."""
+    log = small()
+    header = log.header | {"run": "a\udce9", "labels": ["\ud800"]}
+    (tmp_path / "log.jsonl").write_text(json.dumps({"header": header}) + "\n" + '{"trailer": {}}\n')
+    back = logs.read(tmp_path / "log.jsonl")
+    assert (back.header["run"], back.labels) == ("a?", ("?",))
 
 
 class _Planted:

@@ -13,7 +13,7 @@ import pandas as pd
 from cuzkbench.words import duration, percent, rate, workers
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Log:
     """One run's record. `frame` holds the columns of `events.COLUMNS` and is never changed in place."""
 
@@ -72,6 +72,10 @@ class Log:
         from cuzkbench.logs import native
 
         native.write(self, Path(path))
+
+    def __repr__(self) -> str:
+        whole = "" if self.complete else f", cut: {self.cut_at}" if self.cut_at else ", without its trailer"
+        return f"<Log {self.title!r}: {self.format} log of {self.device_name}, {len(self.frame):,} rows{whole}>"
 
     def _repr_html_(self) -> str:
         from cuzkbench.analysis.metrics import bandwidth, metrics, partitions

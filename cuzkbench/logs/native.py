@@ -183,12 +183,12 @@ def _write_parquet(log: Log, file: Any) -> None:
     metadata = {_HEADER: json.dumps(log.header), _TRAILER: json.dumps(log.trailer)}
     if log.cut_at is not None:
         metadata[_CUT] = log.cut_at
-    pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd", write_page_checksum=True)
 
 
 def _read_parquet(path: Path, limits: Limits) -> Log:
     try:
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as raw, pq.ParquetFile(raw, page_checksum_verification=True) as file:
             limits.rows(path, file.metadata.num_rows)
             table = file.read()
         table.validate(full=True)

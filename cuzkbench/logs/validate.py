@@ -44,9 +44,16 @@ def complete_header(header: object, path: object) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise LogFormatError(path, "header", f"an object is needed, not {json.dumps(header)[:60]}")
     plain: dict[str, Any] = {"device_kind": "foreign", "kernels": "unknown", "labels": [], "gpus": [], "warnings": []}
-    whole = dict.fromkeys(HEADER) | plain | {key: value for key, value in header.items() if value is not None}
+    whole = dict.fromkeys(HEADER) | plain | {k: value for k, value in _encodable(header).items() if value is not None}
     _refuse(path, "header", _header_faults(whole))
     return whole
+
+
+def _encodable(header: dict[str, Any]) -> dict[str, Any]:
+    """The header with ? for what UTF-8 does not hold: half of a surrogate pair, as in names of files on Linux."""
+    text = json.dumps(header, ensure_ascii=False)
+    safe = text.encode("utf-8", "replace").decode()
+    return header if safe == text else json.loads(safe)
 
 
 def possible_trailer(trailer: Any, path: object) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ def write(logs: Sequence[Log], path: str | Path, home: str = "") -> None:
             log.save(file)
         page = render(files, " against ".join(told_apart(logs)), home)
     with replacing(target) as partial:
-        partial.write_text(page, encoding="utf-8")
+        partial.write_text(page, encoding="utf-8", errors="replace")  # the name of a file may be no UTF-8
 
 
 def file_names(logs: Sequence[Log]) -> list[str]:
