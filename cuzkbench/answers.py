@@ -65,7 +65,7 @@ def _nanoseconds(option: str, seconds: float | None) -> int | None:
 
 @app.command()
 def compare(logs: Logs, json: Json = False) -> None:
-    """The same for several logs, side by side."""
+    """Show the figures of several logs side by side."""
     from cuzkbench import analysis
     from cuzkbench.logs import read
     from cuzkbench.tables import comparison, show
@@ -90,17 +90,21 @@ def whatif(
     """Predict what another policy, number of workers or link would give, with an interval."""
     changes = {name: value for name, value in locals().items() if name not in ("log", "json")}
     from cuzkbench import analysis
+    from cuzkbench.analysis.explain import overtaken
     from cuzkbench.logs import read
     from cuzkbench.tables import prediction, show
 
     chosen = {name: value for name, value in changes.items() if value is not None}
     if not chosen:
         raise ValueError(f"whatif: change something: {', '.join('--' + name.replace('_', '-') for name in changes)}")
-    answer = analysis.whatif(read(log), **chosen)
+    given = read(log)
+    answer = analysis.whatif(given, **chosen)
     if json:
         print_json(answer)
     else:
-        show(*prediction(answer))
+        proved = analysis.partitions(given)
+        done = proved[~proved["warmup"] & proved["completion_ns"].notna()]
+        show(*prediction(answer, (*given.labels, *given.warnings, *overtaken(proved, done))))
 
 
 @app.command()
@@ -108,10 +112,14 @@ def report(logs: Logs, output: Output) -> None:
     """Write one self-contained HTML file about one or several logs."""
     from cuzkbench import report
     from cuzkbench.logs import read
+    from cuzkbench.progress import bars
     from cuzkbench.tables import show
 
     outputs.check(output, inputs=logs)
-    report.write([read(path) for path in logs], output)
+    with bars() as progress:
+        progress("report", 0, 1)
+        report.write([read(path) for path in logs], output)
+        progress("report", 1, 1)
     show(f"wrote {output}")
 
 

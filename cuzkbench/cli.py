@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,13 +28,24 @@ NO_ROOM = ("failed to map segment", "annot allocate memory", "can't start new th
 class Commands(TyperGroup):
     """The commands, of which Ctrl-C ends one with a line that says what is left of it."""
 
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """The arguments taken apart; Ctrl-C as in `invoke`."""
+        with _interruptible():
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: Any) -> Any:
         """One command; status 130 after Ctrl-C, as shells have it."""
-        try:
+        with _interruptible():
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            print(f"cuzkbench: {str(stop) or 'interrupted'}", file=sys.stderr)
-            raise typer.Exit(130) from None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        print(f"cuzkbench: {str(stop) or 'interrupted'}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -74,7 +87,10 @@ def demo(
         with bars(preset) as progress:
             logs.append(run(RunPlan.named(preset), path, progress))
     show(*comparison(logs))
-    report.write(logs, page)
+    with bars() as progress:
+        progress("report", 0, 1)
+        report.write(logs, page)
+        progress("report", 1, 1)
     show(*(f"wrote {path}" for path in (*paths.values(), page)))
 
 
@@ -113,7 +129,7 @@ def run(
 
     with bars() as progress:
         log = run(plan_of(knobs), output, progress)
-    show(*comparison([log]))
+    show(*comparison([log]), f"wrote {output}")
 
 
 @app.command()
@@ -177,7 +193,9 @@ def _fail(error: Exception, status: int) -> None:
     told = str(error)
     if isinstance(error, OSError) and error.strerror:
         told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if any(words in told for words in NO_ROOM):
+    causes = " ".join(map(str, (error, error.__cause__, error.__context__)))  # a loader's own words may stand behind
+    if any(words in causes for words in NO_ROOM) or (isinstance(error, MemoryError) and not told):
+        told = told or type(error).__name__
         told = f"out of memory, or of a limit of this process (ulimit -a): {told}"
     words = " ".join(told.split()) or type(error).__name__
     print(f"cuzkbench: {words}", file=sys.stderr)

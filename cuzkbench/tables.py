@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cuzkbench.logs.log import Log
 
 FILE_WIDTH = 160  # columns where the output is no terminal
+WHOLE = ("theory", "cause")  # columns of names to be typed or looked up: on a narrow terminal others give way
 
 
 def show(*parts: RenderableType) -> None:
@@ -44,7 +45,10 @@ def percent(share: float | None) -> str:
 def _table(title: str, *columns: str) -> Table:
     heading = plain(title) if title else None
     named = any(columns)
-    return Table(*columns, title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_header=named)
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_header=named)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in WHOLE)
+    return table
 
 
 def comparison(logs: Sequence[Log], names: Sequence[str] = ()) -> list[RenderableType]:
@@ -160,15 +164,16 @@ def verdict(answer: Mapping[str, Any]) -> list[str]:
     return lines + [f"note: {text}" for text in dict.fromkeys((*answer["labels"], *answer["warnings"]))]
 
 
-def prediction(answer: Mapping[str, Any]) -> list[RenderableType]:
-    """The document of `whatif --json` in words."""
+def prediction(answer: Mapping[str, Any], notes: Sequence[str] = ()) -> list[RenderableType]:
+    """The document of `whatif --json` in words, then what to know of its log."""
+    told = [plain(f"note: {text}") for text in dict.fromkeys(notes)]
     changes = ", ".join(f"{name} {value}" for name, value in answer["changes"].items())
     parts: list[RenderableType] = [plain(f"With {changes}: {answer['why']}")]
     if answer["predicted"] is None:
-        return parts
+        return [*parts, *told]
     table = _table("", "", "measured", "low", "middle", "high")
     predicted = answer["predicted"]
     table.add_row("cadence", duration(answer["measured_cadence_ns"]), *(duration(ns) for ns in predicted["cadence_ns"]))
     table.add_row("kernel utilisation", "", *(percent(share) for share in predicted["kernel_utilisation"]))
     table.add_row("prove_start", "", *(duration(ms * 1e6) for ms in predicted["prove_start_ms"]))
-    return [*parts, table]
+    return [*parts, table, *told]

@@ -1,6 +1,7 @@
 """The command line: exit status, one line for a caller's fault, one JSON document on stdout, every knob an option."""
 
 import dataclasses
+import io
 import json
 import os
 import pickle
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 
-from cuzkbench import read
+from cuzkbench import analysis, read
 from cuzkbench.cli import app, main
 from cuzkbench.events import DeviceError, LogFormatError
 from cuzkbench.plan import LOG2_MAX, RunPlan
 from cuzkbench.prover.scheduler import RunFailed, RunInterrupted
 from cuzkbench.sweep import plans
+from cuzkbench.tables import explanation
 
 COMMANDS = typer.main.get_command(app).commands
 INTERFACE = (
@@ -167,6 +170,36 @@ def test_a_limit_of_the_process_is_one_line_and_any_other_bug_a_traceback(error,
         main()
 
 
+def test_a_limit_behind_a_loader_s_words_and_a_bare_memory_error_are_told_as_a_limit(monkeypatch, capsys):
+    """Under `ulimit -v 300000`: "cuzkbench: MemoryError", and that libllvmlite.so could not be found."""
+
+    def unloadable(**_):
+        try:
+            raise OSError("libllvmlite.so: failed to map segment from shared object")
+        except OSError:
+            raise OSError("Could not find/load shared object file") from None
+
+    for fault in (unloadable, lambda **_: (_ for _ in ()).throw(MemoryError())):
+        monkeypatch.setattr("cuzkbench.cli.app", fault)
+        assert status("run") == 1
+        assert capsys.readouterr().err.startswith("cuzkbench: out of memory, or of a limit of this process (ulimit -a)")
+
+
+@pytest.mark.parametrize("where", ["import", "arguments"])
+def test_ctrl_c_before_the_command_has_begun_is_a_line_and_status_130(where):
+    """In the first third of a second Ctrl-C was a traceback out of an import, then status 130 without a word."""
+    at = {
+        "import": "sys.meta_path.insert(0, type('Stop', (), {'find_spec': stop}))",
+        "arguments": "import typer; typer.core.TyperGroup.make_context = stop",
+    }
+    code = (
+        "import sys\nfrom cuzkbench.__main__ import main\n"
+        f"def stop(*_, **__): raise KeyboardInterrupt\n{at[where]}\nsys.argv = ['cuzkbench', 'doctor']\nmain()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "cuzkbench: interrupted\n")
+
+
 def test_a_warning_is_one_line_without_source_text(tmp_path):
     code = "import warnings; from cuzkbench import cli; cli.app = lambda **_: warnings.warn('the cache'); cli.main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -221,6 +254,34 @@ def test_a_file_that_is_no_log_is_status_1_in_one_line(command, tmp_path, capsys
 def test_a_missing_log_is_status_1(tmp_path, capsys):
     assert status("explain", tmp_path / "nothing.jsonl") == 1
     assert "nothing.jsonl" in capsys.readouterr().err
+
+
+def test_run_says_which_file_it_wrote(tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    assert status("run", "--device", "model", "-o", path) == 0
+    assert f"wrote {path}" in capsys.readouterr().out.replace("\n", "").replace("wrote/", "wrote /")
+
+
+def test_whatif_prints_the_labels_and_that_the_measured_cadence_reads_long(model_log, capsys):
+    """The prediction of a simulated or emulated log did not say so; beside a captured one stood a cadence 9 % long."""
+    assert status("whatif", model_log, "--memory", "pinned") == 0
+    assert all(f"note: {label}" in capsys.readouterr().out for label in read(model_log).labels)
+    captured = Path(__file__).parents[1] / "data" / "h200" / "seed-case.parquet"
+    for change in (["--memory", "pinned"], ["--memory", "staged"]):
+        assert status("whatif", captured, *change) == 0
+        assert "note: GPU 0: warm-up was proved among the measured partitions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_names_of_theories_and_causes_are_whole_on_a_narrow_terminal(columns, model_log):
+    """At 80 columns the table said `lock-covers-tr…` and `synthesis-star…`."""
+    answer = analysis.explain(read(model_log))
+    console = Console(width=columns, record=True, file=io.StringIO())
+    for part in explanation(answer):
+        console.print(part)
+    table = console.export_text().partition("\nTheories ")[2]
+    assert all(theory["name"] in table for theory in answer["theories"])
+    assert "…" not in table
 
 
 def test_run_writes_what_read_reads_and_prints_the_labels(model_log, capsys):

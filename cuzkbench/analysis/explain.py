@@ -47,7 +47,7 @@ def explain(
         "complete": log.complete,
         "cut_at": log.cut_at,
         "labels": list(log.labels),
-        "warnings": _warnings(log, measured, rates, whole) + _overtaken(proved, done),
+        "warnings": _warnings(log, measured, rates, whole) + overtaken(proved, done),
         "proofs": (log.trailer or {}).get("proofs"),
         "gpus": gpus,
         "theories": _records(theories(log, line_rate, **part)),
@@ -108,7 +108,7 @@ def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.D
     return found
 
 
-def _overtaken(proved: pd.DataFrame, done: pd.DataFrame) -> list[str]:
+def overtaken(proved: pd.DataFrame, done: pd.DataFrame) -> list[str]:
     """Where warm-up partitions were proved among the measured ones: their turns are part of the cadence."""
     found = []
     for gpu, measured in done.groupby("gpu", observed=True)["completion_ns"]:
