@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
@@ -321,6 +322,25 @@ def test_half_a_surrogate_pair_in_a_header_is_a_question_mark(tmp_path: Path):
     (tmp_path / "log.jsonl").write_text(json.dumps({"header": header}) + "\n" + '{"trailer": {}}\n')
     back = logs.read(tmp_path / "log.jsonl")
     assert (back.header["run"], back.labels) == ("a?", ("?",))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("trailer", "says"),
+    [
+        ({"ended": "done", "error": None}, None),
+        ({"ended": "interrupted", "error": None}, "(interrupted)"),
+        ({"ended": "failed", "error": "OSError: a\nb"}, "(failed: OSError: a b)"),
+    ],
+)
+def test_a_run_that_ended_early_says_so_in_every_answer(tmp_path: Path, suffix: str, trailer: dict, says: str | None):
+    """`explain` and `compare` said nothing of it: the log of an interrupted run has its trailer and reads as whole."""
+    log = dataclasses.replace(small(), trailer=trailer)
+    for name in ("once", "again"):
+        log.save(tmp_path / f"{name}{suffix}")
+        log = logs.read(tmp_path / f"{name}{suffix}")
+    expected = [] if says is None else [f"The run ended early {says}: this log holds what was finished."]
+    assert list(log.warnings) == expected
 
 
 class _Planted:

@@ -88,7 +88,16 @@ def _read_jsonl(path: Path, limits: Limits) -> Log:
     if cut_at and len(frame) == 0:
         raise LogFormatError(path, cut_at, "the log holds no event", "only its header was read")
     trailer = possible_trailer(closing.get("trailer"), path)
-    return Log(frame, header, trailer, cut_at, tuple(header["warnings"]), str(path))
+    return Log(frame, header, trailer, cut_at, _warnings(header, trailer), str(path))
+
+
+def _warnings(header: dict[str, Any], trailer: dict[str, Any] | None) -> tuple[str, ...]:
+    """The header's, and that the run ended early where the trailer says so."""
+    ended, error = ((trailer or {}).get(key) for key in ("ended", "error"))
+    if ended in (None, "done"):
+        return tuple(header["warnings"])
+    why = f"{ended}: {printable(error)}" if error else str(ended)
+    return (*header["warnings"], f"The run ended early ({why}): this log holds what was finished.")
 
 
 def _object(text: bytes | bytearray) -> dict[str, Any]:
@@ -202,4 +211,5 @@ def _read_parquet(path: Path, limits: Limits) -> Log:
     cut_at = metadata[_CUT].decode("utf-8", "replace") if _CUT in metadata else None
     plain = table.replace_schema_metadata().unify_dictionaries()  # nothing in the metadata is unpickled or decoded
     frame = validate(plain.to_pandas(), header, path)
-    return Log(frame, header, possible_trailer(trailer, path), cut_at, tuple(header["warnings"]), str(path))
+    trailer = possible_trailer(trailer, path)
+    return Log(frame, header, trailer, cut_at, _warnings(header, trailer), str(path))
