@@ -102,9 +102,7 @@ def whatif(
     if json:
         print_json(answer)
     else:
-        proved = analysis.partitions(given)
-        done = proved[~proved["warmup"] & proved["completion_ns"].notna()]
-        show(*prediction(answer, (*given.labels, *given.warnings, *overtaken(proved, done))))
+        show(*prediction(answer, (*given.labels, *given.warnings, *overtaken(given))))
 
 
 @app.command()

@@ -33,8 +33,7 @@ def explain(
     part = {"start_ns": start_ns, "end_ns": end_ns}
     measured, whole = metrics(log, line_rate, **part), all_operations(log)
     rates, idle = bandwidth(log, line_rate, **part), gaps(log, line_rate, **part)
-    proved = partitions(log)
-    done = proved[~proved["warmup"] & proved["completion_ns"].between(low, high).fillna(False)]
+    done = _measured(partitions(log), low, high)
     frames = rates, idle, whole, stretches(log, **part), done
     gpus = [
         row | _details(*(frame[frame["gpu"] == row["gpu"]] for frame in frames))
@@ -47,7 +46,7 @@ def explain(
         "complete": log.complete,
         "cut_at": log.cut_at,
         "labels": list(log.labels),
-        "warnings": _warnings(log, measured, rates, whole) + overtaken(proved, done),
+        "warnings": _warnings(log, measured, rates, whole) + overtaken(log, **part),
         "proofs": (log.trailer or {}).get("proofs"),
         "gpus": gpus,
         "theories": _records(theories(log, line_rate, **part)),
@@ -108,10 +107,14 @@ def _warnings(log: Log, measured: pd.DataFrame, rates: pd.DataFrame, whole: pd.D
     return found
 
 
-def overtaken(proved: pd.DataFrame, done: pd.DataFrame) -> list[str]:
+def _measured(proved: pd.DataFrame, low: int, high: int) -> pd.DataFrame:
+    return proved[~proved["warmup"] & proved["completion_ns"].between(low, high).fillna(False)]
+
+
+def overtaken(log: Log, start_ns: int | None = None, end_ns: int | None = None) -> list[str]:
     """Where warm-up partitions were proved among the measured ones: their turns are part of the cadence."""
-    found = []
-    for gpu, measured in done.groupby("gpu", observed=True)["completion_ns"]:
+    found, proved = [], partitions(log)
+    for gpu, measured in _measured(proved, *limits(start_ns, end_ns)).groupby("gpu", observed=True)["completion_ns"]:
         warm = proved[proved["warmup"] & (proved["gpu"] == gpu)]["completion_ns"]
         turns = int(((warm > measured.min()) & (warm < measured.max())).fillna(False).sum())
         if turns:
